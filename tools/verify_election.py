@@ -231,7 +231,8 @@ class Statement:
 
 
 def read_leaf(leaf: bytes, index: int) -> Statement | None:
-    """Return the statement in a leaf, or None for a Sigstore leaf. Raises BrokenRule for any other bytes."""
+    """Return the statement in a leaf, or None for a Sigstore leaf. Raises BrokenRule for any other bytes, and Unreadable for
+    a statement of a newer release."""
     need(len(leaf) <= 65_535, "the leaf is too large")
     envelope = parse(leaf)
     need(isinstance(envelope, dict), "the leaf is no object")
@@ -243,6 +244,9 @@ def read_leaf(leaf: bytes, index: int) -> Statement | None:
         payload = unbase64(envelope["payload"])
         need(len(payload) <= 48_000, "the payload is too large")
         value = parse(payload)
+        # Unknown members that are not critical change no result. Critical ones may: this program declares none.
+        if "critical" in value or value["type"] not in KINDS | {"rotation"}:
+            raise Unreadable(f"leaf {index} is of a newer release than this program: get a newer one")
         need(value.keys() == {"body", "by", "issued", "log", "type"}, "the payload has other members")
         by = value["by"]
         need(by == sorted(set(by)) and 1 <= len(by) <= 2, "the authors are not one or two, sorted")

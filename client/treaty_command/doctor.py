@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from packaging.version import InvalidVersion, Version
 from rich.markup import escape
 
 from treaty_agent.config import AgentConfig
@@ -20,7 +21,8 @@ from treaty_client.policy import Policy
 from treaty_client.protocols.verification.checkpoint import CLOCK_SKEW
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
-from treaty_consensus.codes import CheckpointCode
+from treaty_consensus import __version__
+from treaty_consensus.codes import CheckpointCode, RegistryCode
 from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
@@ -48,11 +50,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class Seen:
-    """A registry's newest checkpoint: its size, the time that the log's clock signed, and the time here. Unix seconds."""
+    """A registry's newest checkpoint: its size, the time that the log's clock signed, and the time here. Unix seconds. `least`:
+    the oldest release of agents that works with the registry, if it says so."""
 
     size: int
     signed: int | None
     asked: float
+    least: Version | None
 
 
 def doctor(*, options: Options = Options()) -> None:
@@ -167,6 +171,12 @@ def _remember(name: RegistryName, options: Options) -> str:
 def _reach(name: RegistryName, options: Options, seen: list[Seen]) -> str:
     answer = run(_ask(name, options))
     seen.append(answer)
+    if answer.least is not None and Version(__version__) < answer.least:
+        raise Refused(
+            RegistryCode.NEWER,
+            f"{name.base_url} works with agents of the release {answer.least} or newer; this is {__version__}.",
+            fix="Upgrade: pip install --upgrade treaty-agents",
+        )
     return f"{name.base_url} answers with the trusted key, a log of {answer.size} leaves."
 
 
@@ -175,7 +185,11 @@ async def _ask(name: RegistryName, options: Options) -> Seen:
         log, note = await client.log(), await client.checkpoint()
     # The clock's key is the registry's word: for a check of clocks it is enough, and only the log's key was trusted.
     signed = open_checkpoint(note, name.key, VerifierKey.parse(log.clock_key))
-    return Seen(signed.checkpoint.size, signed.time, time.time())
+    try:
+        least = Version(log.clients.least) if log.clients else None
+    except InvalidVersion:  # a hint of the server
+        least = None
+    return Seen(signed.checkpoint.size, signed.time, time.time(), least)
 
 
 def _compare_clocks(seen: Seen, policy: Policy) -> str:

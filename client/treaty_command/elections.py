@@ -264,7 +264,7 @@ async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None
         log = await client.log()
         if log.parameters is None:
             return None
-        parameters = statement.parse(await client.statement(log.parameters)).body
+        parameters = statement.understand(await client.statement(log.parameters)).body
         assert isinstance(parameters, Parameters)
         newest = [speaker.index for speaker in (await client.speakers(topic=topic)).speakers]
         bundles = sorted({index // TILE_WIDTH for index in newest if index < log.size}, reverse=True)[:_MAX_BUNDLES]
@@ -291,7 +291,7 @@ async def read_pairs(client: RegistryClient, topic: str) -> ReportedPairs | None
 def _agreed(leaves: list[bytes], topic: str, *, since: int) -> Iterator[tuple[Statement, Report]]:
     for leaf in leaves:
         try:
-            report = statement.parse(leaf)
+            report = statement.understand(leaf)
         except TreatyError:
             continue  # a leaf of Sigstore
         body = report.body

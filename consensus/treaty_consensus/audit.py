@@ -29,9 +29,9 @@ from . import canonical, statement
 from .admit import MAX_AHEAD, admit
 from .codes import AuditCode, BlobCode
 from .election.closing import DueDecision, Each, Elections, EpochOutcome, SavedElections
-from .errors import NotFound, TreatyError, Untrusted
+from .errors import Malformed, NotFound, TreatyError, Untrusted
 from .facts import Fact, Facts, LogFact, TopicFact, find, keys_of, log_of, topic_key
-from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input
+from .kinds import MAX_ROLL, MAX_TRANSCRIPT, NONE, Blob, Decision, Input, Newer
 from .log.checkpoint import Checkpoint
 from .log.merkle import Frontier, leaf_hash
 from .sigstore_leaf import CertificateLeaf, RekordLeaf, parse_sigstore_leaf
@@ -153,14 +153,17 @@ class Replay:
     def append(self, leaf: bytes) -> Statement | CertificateLeaf | RekordLeaf:
         """Check the next leaf, add it, and return it parsed.
 
-        Raises `Untrusted` (`audit.*`), which names the leaf and is chained to the cause, and the errors of `blob` for a
-        suffix list.
+        Raises `Untrusted` (`audit.*`), which names the leaf and is chained to the cause; `Malformed` (`registry.newer`) for a
+        leaf of a newer release; and the errors of `blob` for a suffix list.
         """
         if leaf.startswith(_STATEMENT_START):
-            parsed = self._checked(AuditCode.LEAF, lambda: statement.parse(leaf))
+            parsed = self._checked(AuditCode.LEAF, lambda: statement.read(leaf))
             # The keys at this leaf, not the newest ones: a later rotation must not invalidate earlier statements.
             keys = {k: v for did in parsed.authors for k, v in keys_of(self._facts, did).items()}
             verified = self._checked(AuditCode.LEAF, lambda: statement.verify(parsed, keys))
+            # After its signature, so that only those who may write here make an auditor stop.
+            if isinstance(parsed.body, Newer):
+                self._stop(leaf)
             self.apply(verified)
             return parsed
         entry = self._checked(AuditCode.LEAF, lambda: parse_sigstore_leaf(leaf))
@@ -326,6 +329,13 @@ class Replay:
             return check()
         except TreatyError as error:
             raise self._untrusted(code, f"is not valid: {error.message.rstrip('.')}") from error
+
+    def _stop(self, leaf: bytes) -> None:
+        """Raise `Malformed` (`registry.newer`). No accusation: a newer release keeps rules that this one does not know."""
+        try:
+            statement.understand(leaf)
+        except Malformed as error:
+            raise Malformed(error.code, f"Leaf {self.size}: {error.message}", fix=error.fix) from error
 
     def _fail(self, code: str, fault: str) -> NoReturn:
         raise self._untrusted(code, fault)

@@ -342,7 +342,6 @@ class StatementCode(Code):
         Malformed,
         Refused,
     )
-    TYPE = "statement.type", "The kind of statement is unknown.", Malformed
     UNKNOWN_KEY = "statement.unknown-key", "The key is not one of its DID as the log knows it.", Unauthorized
 
 

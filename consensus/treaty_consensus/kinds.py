@@ -1,8 +1,8 @@
 """Define the bodies of statements: one struct per type, in the order in which they first occur in a log.
 
-`statement.KINDS` maps a statement's `type` to its struct; that of `rotation` is in its own module. Unknown fields are refused; an
-absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations and numbers; free text and
-bytes are blobs, named by digest and size.
+`statement.KINDS` maps a statement's `type` to its struct; that of `rotation` is in its own module. Writers refuse unknown fields,
+readers of a log drop them; an absent optional field is left out, never null. Bodies hold identifiers, digests, keys, enumerations
+and numbers; free text and bytes are blobs, named by digest and size.
 `check` tests a field beyond its type; `admit` tests it against the log.
 
 Specification: `docs/specification/statements.md`.
@@ -10,6 +10,7 @@ Specification: `docs/specification/statements.md`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -396,15 +397,39 @@ class Withdrawal(Body, frozen=True):
 
 
 class Newer(Body, frozen=True):
-    """Hold what a release reads of a statement that only newer ones understand. It is read (`statement.read`), never written.
+    """Hold what a release reads of a statement that it has no use of (`statement.read`). It is never written.
 
-    It is of another type, or of an election under a rule that is not in `RULES`. `kind`: the type. `topic`, `epoch`: those of a
-    decision, or "" and -1. What stands in its place holds no longer, and nothing else is known of it.
+    A newer release understands it, or it rests on such a statement. `kind`: the type. `critical`: whether its subject is out of
+    use, which the other members name as far as the statement has them; else it is passed over. `epoch`: -1 without one.
+
+    Specification: `docs/specification/compatibility.md`.
     """
 
     kind: str
+    critical: bool = True
     topic: str = ""
     epoch: int = -1
+    uri: str = ""
+    wheel: str | None = None
+    did: str = ""
+    namespace: str = ""
+    to: str = ""
+
+    @classmethod
+    def of(cls, kind: str, critical: bool, body: Mapping[str, object]) -> Newer:
+        """Read the subject of a statement. Members of another form than this release knows are absent."""
+        wheel = body.get("wheel")
+        # A handler names its wheel as a blob, a status by digest.
+        digest = wheel.get("sha256") if isinstance(wheel, Mapping) else wheel
+        names = {name: value for name in ("topic", "uri", "did", "namespace", "to") if isinstance(value := body.get(name), str)}
+        epoch = body.get("epoch")
+        return cls(
+            kind,
+            critical,
+            wheel=digest if isinstance(digest, str) else None,
+            epoch=epoch if isinstance(epoch, int) else -1,
+            **names,
+        )
 
 
 def blobs_of(body: Body) -> tuple[Blob, ...]:

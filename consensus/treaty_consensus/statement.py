@@ -5,15 +5,18 @@ signatures cover the authorship) and the body:
 
     {"body": {…}, "by": ["did:wba:example.com#key-1"], "issued": 1790000000, "log": "registry.example", "type": "publish"}
 
-The specification of envelope, payload, signatures and id is `docs/specification/statements.md`. Source: DSSE v1.
+The specification of envelope, payload, signatures and id is `docs/specification/statements.md`; that of statements of newer
+releases is `docs/specification/compatibility.md`. Source: DSSE v1.
+
+`parse` is for writers: it knows all, or refuses. `read` is for readers of a log, and `understand` for those that count each leaf.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -22,7 +25,6 @@ from .codes import RegistryCode, StatementCode
 from .did import Did, parse_key_id
 from .errors import Malformed, Unauthorized
 from .kinds import (
-    RULES,
     Ballot,
     Body,
     Decision,
@@ -53,18 +55,31 @@ KINDS: dict[str, type[Body]] = {kind.__name__.lower(): kind for kind in _ALL}
 TYPE_OF: dict[type[Body], str] = {kind: name for name, kind in KINDS.items()}
 
 
-class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+_WHOLE_TYPE = "type"
+"""The name in `critical` that stands for the type itself."""
+
+
+def _enumerations(kind: type[Body]) -> dict[str, frozenset[str]]:
+    """Return the members of a body that have one of some words, with these."""
+    return {name: frozenset(get_args(hint)) for name, hint in get_type_hints(kind).items() if get_origin(hint) is Literal}
+
+
+_WORDS: Final[dict[type[Body], dict[str, frozenset[str]]]] = {kind: _enumerations(kind) for kind in _ALL}
+
+
+class _Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     type: str
     log: str
     by: tuple[str, ...]
     issued: int
+    critical: tuple[str, ...] = ()
 
 
-class _Payload(_Head, frozen=True, forbid_unknown_fields=True):
+class _Payload(_Head, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     body: dict[str, object]
 
 
-class _RawPayload(_Head, frozen=True, forbid_unknown_fields=True):
+class _RawPayload(_Head, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     body: msgspec.Raw
 
 
@@ -209,23 +224,38 @@ def parse_draft(payload: bytes) -> Statement:
 
 
 def read(leaf: bytes) -> Statement:
-    """Parse a leaf of a log that may have a newer release than this one. For agents: no proof of a protocol rests on such leaves.
+    """Parse a leaf of a log that may have a newer release than this one.
 
-    The body is `Newer` where `parse` raises `statement.type` or `registry.newer`. All else is as strict as `parse`.
+    Unknown members that are not critical are dropped. The body is `Newer` where `parse` raises `registry.newer`, and where a
+    member that is critical is unknown. All else is as strict as `parse`.
     """
     try:
         return parse(leaf)
     except Malformed as error:
-        if error.code not in (StatementCode.TYPE, RegistryCode.NEWER):
+        if error.code not in (StatementCode.FORM, RegistryCode.NEWER):
             raise
-    return _parse(leaf, _read_newer)
+    return _parse(leaf, _read_liberally)
+
+
+def understand(leaf: bytes) -> Statement:
+    """Parse a leaf as `read` does, for a reader that counts each leaf. Raises `Malformed` (`registry.newer`) for `Newer`."""
+    parsed = read(leaf)
+    if isinstance(parsed.body, Newer):
+        parse(leaf)  # raises the error that names the unknown part
+    return parsed
+
+
+def unread(made: Statement) -> Statement:
+    """Return the statement with a `Newer` body: it rests on one that this release has no use of."""
+    fields: dict[str, object] = msgspec.to_builtins(made.body)
+    return replace(made, body=Newer.of(made.type, True, fields))
 
 
 def parse(leaf: bytes) -> Statement:
     """Parse a leaf strictly, without verifying signatures.
 
-    Raises `Malformed` (`registry.newer`) for an election under another rule, and `Malformed` or `TooLarge` (`statement.*`,
-    `canonical.*`).
+    Raises `Malformed` (`registry.newer`) for an unknown type, value of an enumeration, or critical part; and `Malformed` or
+    `TooLarge` (`statement.*`, `canonical.*`).
     """
     return _parse(leaf, _read_payload)
 
@@ -285,13 +315,32 @@ def _read_payload(payload: bytes) -> tuple[_Head, Body]:
     return head, body
 
 
-def _read_newer(payload: bytes) -> tuple[_Head, Body]:
+def _read_liberally(payload: bytes) -> tuple[_Head, Body]:
     head = _read_head(payload)
     _check_head(head)
-    topic, epoch = head.body.get("topic"), head.body.get("epoch")
-    if head.type == TYPE_OF[Decision] and isinstance(topic, str) and isinstance(epoch, int):
-        return head, Newer(head.type, topic, epoch)
-    return head, Newer(head.type)
+    if _news(head):
+        # Without a mark a new type is for those that know it. All else that is unknown changes a statement that is known.
+        return head, Newer.of(head.type, head.type in KINDS or bool(head.critical), head.body)
+    kind = KINDS[head.type]
+    body = _convert({name: value for name, value in head.body.items() if name in kind.__struct_fields__}, kind)
+    body.check()
+    return head, body
+
+
+def _news(head: _Payload) -> str:
+    """Return the part of a statement that a newer release knows and this one must not pass over, or ""."""
+    kind = KINDS.get(head.type)
+    if kind is None:
+        return f"the type {head.type[:40]!r}"
+    for name in head.critical:
+        if name not in (_WHOLE_TYPE, *kind.__struct_fields__):
+            return f"{name[:40]!r}, which is critical in this {head.type}"
+    # Not whatever has another form: a log that admitted a malformed statement is no newer one.
+    for name, words in _WORDS[kind].items():
+        value = head.body.get(name)
+        if isinstance(value, str) and value not in words:
+            return f"{value[:40]!r} as the {name} of a {head.type}"
+    return ""
 
 
 def _check_head(head: _Head) -> None:
@@ -307,7 +356,7 @@ def _check_head(head: _Head) -> None:
 def _decode_payload(payload: bytes) -> tuple[_Head, Body] | None:
     """Return the head and the body of a canonical payload, or None when `_read_payload_strictly` has to decide."""
     head = _decode_canonical(payload, _RAW_PAYLOAD, limit=MAX_PAYLOAD)
-    if head is None or head.issued > canonical.MAX_INTEGER or head.type not in _BODIES:
+    if head is None or head.issued > canonical.MAX_INTEGER or head.type not in _BODIES or head.critical:
         return None
     body = _decode_canonical(bytes(head.body), _BODIES[head.type], limit=MAX_PAYLOAD)
     return None if body is None else (head, body)
@@ -338,30 +387,34 @@ def _read_envelope(leaf: bytes) -> _Envelope:
 
 def _read_payload_strictly(payload: bytes) -> tuple[_Head, Body]:
     head = _read_head(payload)
-    kind = KINDS.get(head.type)
-    if kind is None:
-        raise Malformed(StatementCode.TYPE, f"{head.type[:40]!r} is not a statement type.")
-    rule = head.body.get("rule")
-    # Before the fields: another rule has others.
-    if kind in (Parameters, Decision) and isinstance(rule, str) and rule not in RULES:
+    if news := _news(head):
         raise Malformed(
-            RegistryCode.NEWER,
-            f"This election follows the rule {rule[:40]!r}, and this release knows {', '.join(RULES)}.",
-            fix="Install a newer release.",
+            RegistryCode.NEWER, f"This release does not know {news}.", fix="If it is no mistake, install a newer release."
         )
+    # A second spelling of the same statement: no member that this release knows is critical.
+    if head.critical:
+        raise Malformed(StatementCode.FORM, f"{head.critical[0]} is not critical in a {head.type}.")
+    return head, _convert(head.body, KINDS[head.type])
+
+
+def _convert(fields: dict[str, object], kind: type[Body]) -> Body:
     try:
-        body = msgspec.convert(head.body, kind)
+        body = msgspec.convert(fields, kind)
     except msgspec.ValidationError as error:
         raise Malformed(StatementCode.FORM, f"This is not a statement: {error}.") from error
     # A default value that is written out would give the same statement a second encoding.
-    if msgspec.json.decode(msgspec.json.encode(body)) != head.body:
+    if msgspec.json.decode(msgspec.json.encode(body)) != fields:
         raise Malformed(StatementCode.FORM, "A field is null or empty. Leave absent fields out.")
-    return head, body
+    return body
 
 
 def _read_head(payload: bytes) -> _Payload:
     value = canonical.loads(payload, limit=MAX_PAYLOAD, name="statement payload")
     try:
-        return msgspec.convert(value, _Payload)
+        head = msgspec.convert(value, _Payload)
     except msgspec.ValidationError as error:
         raise Malformed(StatementCode.FORM, f"This is not a statement: {error}.") from error
+    names = list(head.critical)
+    if names != sorted(set(names)) or not {*names} <= {_WHOLE_TYPE, *head.body} or (not names and "critical" in value):
+        raise Malformed(StatementCode.FORM, "`critical` names members of the body, or the type, sorted and each once.")
+    return head

@@ -320,7 +320,7 @@ def _read(leaves: Iterable[bytes]) -> _Leaves:
     for leaf in leaves:
         if not leaf.startswith(STATEMENT_START):
             continue
-        parsed = statement.parse(leaf)
+        parsed = statement.understand(leaf)
         match parsed.body:
             case Withdrawal() as body:
                 leaves_by_kind.withdrawn.add(body.sha256)

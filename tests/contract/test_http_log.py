@@ -7,9 +7,10 @@ from http_api import problem, say
 from registries import ballot
 from signers import NOW, ORIGIN, Signer
 
-from treaty_consensus import statement
+from treaty_consensus import __version__, statement
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.election.defaults import development_parameters
+from treaty_consensus.grease import GREASE
 from treaty_consensus.kinds import Genesis
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.merkle import Frontier, leaf_hash, root, root_nodes
@@ -39,6 +40,8 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
         "size": 2,
         "rotations": [],
         "contact": None,
+        "clients": {"least": "0.1.0", "recommended": __version__},
+        GREASE: True,
         "reach": [],
     }
     genesis = statement.parse(decode_bundle((await api.get("/tile/entries/000.p/2")).content, 2)[0]).body

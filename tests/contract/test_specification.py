@@ -211,7 +211,7 @@ CAPS = {
         ("without a snapshot of at most {},", validation.MAX_SNAPSHOT),
     ],
     "bundles.md": [
-        ("not necessarily canonical, at most {}, with exactly these members", bundle.MAX_BUNDLE),
+        ("not necessarily canonical, at most {}, with these members", bundle.MAX_BUNDLE),
         ("…]}, …], 1 to {}, ascending", bundle.MAX_LEAVES),
         ('"blobs": {HEX: B64, …}} at most {}, each', bundle.MAX_BLOBS),
         ("asked for with since=SIZE; at most {} ", bundle.MAX_CONSISTENCY),

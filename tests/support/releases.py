@@ -1,4 +1,4 @@
-"""Data directories of earlier releases, kept as files: `tests/releases/NAME.tar.xz`.
+"""Data directories of earlier releases, kept as files: `tests/releases/databases/NAME.tar.xz`.
 
 Each holds `registry/` (keys, head, blobs), `tables/` (each table in PostgreSQL's text format, as its release left it), and
 `seen.json` (the notes and receipts that readers got then). A release adds its own, before it is published:
@@ -29,7 +29,7 @@ from treaty_consensus import kinds
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.storage.postgres import Connection, connect, migrations
 
-FOLDER = Path(__file__).parents[1] / "releases"
+FOLDER = Path(__file__).parents[1] / "releases" / "databases"
 AUTHORS = (key_signer("author"), domain_signer("alpha.example"))
 
 

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -40,7 +40,7 @@ from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.log.note import sign as sign_note
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.protocol import Card, parse_protocol_uri
-from treaty_consensus.statement import Statement
+from treaty_consensus.statement import Draft, Statement
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 from treaty_registry.sigstore_authority import trust
@@ -90,6 +90,10 @@ class SimulatedRegistry:
     durability: Durability = field(default_factory=Durability)
     tamper: Callable[[str, bytes], bytes] = lambda path, body: body
     nodes: dict[merkle.Node, bytes] = field(default_factory=dict)
+    recommended: str = "0.1.0"
+    """The release of agents that it recommends."""
+    meant: dict[int, Statement] = field(default_factory=dict)
+    """What this registry, as one of a newer release, reads in leaves that are `Newer` here."""
     _frontier: merkle.Frontier = field(default_factory=merkle.Frontier)
 
     def __post_init__(self) -> None:
@@ -111,7 +115,7 @@ class SimulatedRegistry:
             self.add(genesis, OPERATOR)
             self.add(development_parameters(), OPERATOR)
             for signer in (ALICE, BOB):
-                self.add(identity_body(signer), OPERATOR)
+                self.submit(remade(signed(identity_body(signer), OPERATOR, issued=self.now), {"grease.note": True}, OPERATOR))
         for leaf in self.leaves[self._frontier.size :]:
             self._grow(leaf)
 
@@ -233,7 +237,7 @@ class SimulatedRegistry:
         found = []
         for index, leaf in enumerate(self.leaves[: self.size]):
             if leaf.startswith(b'{"payload":'):
-                found.append((index, statement.read(leaf)))
+                found.append((index, self.meant.get(index) or statement.read(leaf)))
         return found
 
     def shown(self) -> list[tuple[int, Statement]]:
@@ -396,6 +400,17 @@ class SimulatedRegistry:
                 return 200, json.dumps({"uri": query["uri"], "matches": self._matches(query["uri"])}).encode()
             case "GET", ["ballots"]:
                 return 200, json.dumps(self._position(query["topic"], query["did"])).encode()
+            case "GET", ["log"]:
+                log = self.facts["log"]
+                assert isinstance(log, LogFact)
+                said = {
+                    "origin": ORIGIN,
+                    "key": str(LOG_KEY.verifier),
+                    "clock_key": str(CLOCK_KEY.verifier),
+                    "opened": log.opened,
+                }
+                said |= {"operator": OPERATOR.did, "electorate": "development", "epoch": log.epoch, "size": self.size}
+                return 200, json.dumps(said | {"clients": {"least": "0.1.0", "recommended": self.recommended}}).encode()
             case "GET", ["vouches"]:
                 return 200, json.dumps(self._vouches(query["did"])).encode()
             case "GET", ["trust-config.json"]:
@@ -520,6 +535,15 @@ def with_echo() -> SimulatedRegistry:
     registry = _echo().copy()
     registry.now = int(datetime.now(UTC).timestamp())
     return registry
+
+
+def remade(made: Statement, members: Mapping[str, object], *signers: Signer, critical: Sequence[str] = ()) -> bytes:
+    """The leaf of a statement with further members, as only a newer release can make it."""
+    value = canonical.loads(made.payload, limit=statement.MAX_PAYLOAD)
+    assert isinstance(value, dict)
+    value["body"] |= members
+    draft = Draft(canonical.dumps(value | ({"critical": list(critical)} if critical else {})), made.by)
+    return statement.leaf_of(draft.payload, [signer.sign(draft.signing_input) for signer in signers])
 
 
 def flipped(data: bytes, at: int, mask: int = 1) -> bytes:

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fetching import fetcher, known_in
 from lying import indexes, seen, voted, with_leaf
-from signers import ORIGIN, Signer
-from simulated_registry import ALICE, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
+from signers import ORIGIN, Signer, signed
+from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
 
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds, statement
+from treaty_consensus.audit import Replay
 from treaty_consensus.errors import Malformed
 from treaty_consensus.events import Subject, event_of
-from treaty_consensus.statement import Draft
 
 
-def newer_leaf(registry: SimulatedRegistry, kind: str, body: Mapping[str, object], signer: Signer = OPERATOR) -> bytes:
+def newer_leaf(
+    registry: SimulatedRegistry, kind: str, body: Mapping[str, object], signer: Signer = OPERATOR, critical: Sequence[str] = ()
+) -> bytes:
     """A statement as only a newer release can make it."""
+    some = statement.parse_draft(
+        statement.draft(kinds.Withdrawal("0" * 64, "illegal"), log=ORIGIN, by=(signer.key_id,), issued=1).payload
+    )
     value = {"type": kind, "log": ORIGIN, "by": [signer.key_id], "issued": registry.now, "body": body}
-    draft = Draft(canonical.dumps(value), (signer.key_id,))
-    signature = canonical.b64encode(signer.sign(draft.signing_input))
-    envelope = {
-        "payload": canonical.b64encode(draft.payload),
-        "payloadType": statement.PAYLOAD_TYPE,
-        "signatures": [{"keyid": signer.key_id, "sig": signature}],
-    }
-    return canonical.dumps(envelope)
+    return remade(replace(some, payload=canonical.dumps(value)), {}, signer, critical=critical)
+
+
+def newer(
+    registry: SimulatedRegistry, index: int, members: Mapping[str, object], critical: Sequence[str] = ()
+) -> SimulatedRegistry:
+    """The registry with further members in a leaf, which it understands."""
+    made = statement.read(registry.leaves[index])
+    signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in made.by]
+    copy = registry.rewritten(index, remade(made, members, *signers, critical=critical))
+    copy.meant[index] = made
+    return copy
 
 
 def elected_anew(registry: SimulatedRegistry, signer: Signer = OPERATOR) -> int:
@@ -58,7 +68,7 @@ async def test_a_protocol_is_fetched_whatever_rule_elects(
     async with fetcher(decided, tmp_path) as agent:
         verified = await agent.fetch(uri_of(), fresh=True)
         assert verified.election is None
-        assert any("a rule that this release does not know" in warning for warning in verified.warnings)
+        assert any("in a way that this release does not know" in warning for warning in verified.warnings)
         with pytest.raises(VerificationFailed) as refused:
             await agent.topic(TOPIC)
         assert refused.value.code == "registry.newer"
@@ -101,7 +111,8 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
 @pytest.mark.parametrize(
     ("kind", "body", "code"),
     [
-        ("pledge", {"to": "everybody"}, "statement.type"),
+        ("pledge", {"to": "everybody"}, "registry.newer"),
+        ("status", {"uri": uri_of(), "state": "archived"}, "registry.newer"),
         ("decision", {"rule": "lines-v1", "topic": TOPIC}, "registry.newer"),
         ("parameters", {"rule": "lines-v1"}, "registry.newer"),
     ],
@@ -118,12 +129,174 @@ def test_what_only_a_newer_release_knows_is_read_and_never_written(kind: str, bo
         statement.draft(made.body, log=ORIGIN, by=(OPERATOR.key_id,), issued=0)
 
 
-@pytest.mark.parametrize("kind", ["publish", "decision"])
-def test_a_known_type_that_is_wrong_is_refused_by_every_reader(kind: str) -> None:
-    for read in (statement.parse, statement.read):
+WRONG: list[tuple[str, dict[str, object], tuple[str, ...]]] = [
+    ("publish", {}, ()),
+    ("status", {"uri": uri_of(), "state": 5}, ()),
+    ("status", {"uri": uri_of(), "state": "active", "wheel": None}, ()),
+    # `critical` has one spelling, and nothing that this release knows is critical.
+    ("status", {"uri": uri_of(), "state": "active"}, ("until",)),
+    ("status", {"uri": uri_of(), "state": "active", "a": 1, "b": 2}, ("b", "a")),
+    ("pledge", {"a": 1}, ("a", "a")),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "critical"), WRONG)
+def test_a_statement_that_no_release_writes_is_refused_by_every_reader(
+    kind: str, body: Mapping[str, object], critical: Sequence[str]
+) -> None:
+    for read in (statement.parse, statement.read, statement.understand):
         with pytest.raises(Malformed) as refused:
-            read(newer_leaf(with_echo(), kind, {"rule": kinds.RULE, "surprise": 1}))
+            read(newer_leaf(with_echo(), kind, body, critical=critical))
         assert refused.value.code == "statement.form"
+
+
+def test_writers_refuse_each_member_that_they_do_not_know() -> None:
+    body = {"uri": uri_of(), "state": "active", "note": "x"}
+    leaf = newer_leaf(with_echo(), "status", body, ALICE)
+    with pytest.raises(Malformed) as refused:
+        statement.parse(leaf)
+    assert refused.value.code == "statement.form"
+    assert statement.read(leaf).body == statement.understand(leaf).body == kinds.Status(uri_of(), "active")
+    marked = newer_leaf(with_echo(), "status", {"uri": uri_of(), "state": "active"}, ALICE, critical=["state"])
+    with pytest.raises(Malformed) as refused:
+        statement.parse(marked)
+    assert refused.value.code == "statement.form"
+    assert statement.read(marked).body == kinds.Status(uri_of(), "active")
+
+
+async def outcome(registry: SimulatedRegistry, home: Path) -> tuple[str, set[str]]:
+    """The step and the code with which a fetch ends, or "", and the protocols of the topic."""
+    async with fetcher(registry, home) as agent:
+        try:
+            await agent.fetch(uri_of(), fresh=True)
+            said = ""
+        except VerificationFailed as failure:
+            said = f"{failure.step.value} {failure.code}"
+        (view,) = await agent.topic(TOPIC)
+        return said, {protocol.uri for protocol in view.protocols}
+
+
+BOBS = uri_of(signer=BOB)
+BOTH = {uri_of(), BOBS}
+NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set[str]]] = [
+    (kinds.Publish, {"licence": "MIT"}, (), "", BOTH),
+    (kinds.Publish, {"until": 9}, ("until",), "4 registry.newer", {BOBS}),
+    (kinds.Handler, {"speed": 9}, (), "", BOTH),
+    (kinds.Handler, {"runtime": "wasm"}, ("runtime",), "6 registry.newer", BOTH),
+    (kinds.Identity, {"note": "x"}, (), "", BOTH),
+    (kinds.Identity, {"from": 9}, ("from",), "4 registry.newer", {BOBS}),
+    (kinds.Parameters, {"mood": 9}, ("mood",), "", BOTH),
+    (kinds.Status, {"note": "x"}, (), "", BOTH),
+    (kinds.Status, {"state": "archived"}, (), "9 registry.newer", {BOBS}),
+    (kinds.Status, {"after": 9}, ("after",), "9 registry.newer", {BOBS}),
+]
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
+async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
+    kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], said: str, listed: set[str], tmp_path: Path
+) -> None:
+    registry = with_echo()
+    registry.publish(signer=BOB)
+    registry.add(kinds.Status(uri_of(), "active"), ALICE)
+    changed = newer(registry, indexes(registry, kind)[0], members, critical)
+    assert await outcome(changed, tmp_path) == (said, listed)
+    replay = Replay(lambda digest: changed.blobs[digest])
+    if not critical and "state" not in members:
+        for leaf in changed.leaves:
+            replay.append(leaf)
+        assert replay.root() == changed.root()
+        return
+    # An auditor counts each leaf: it stops, accuses nobody, and has counted what is before.
+    index = indexes(registry, kind)[0]
+    with pytest.raises(Malformed) as stopped:
+        for leaf in changed.leaves:
+            replay.append(leaf)
+    assert (stopped.value.code, replay.size) == ("registry.newer", index)
+    assert f"Leaf {index}" in stopped.value.message
+
+
+async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
+    registry = with_echo()
+    (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
+    registry.add(kinds.Status(uri_of(), "active", wheel=attached.wheel.sha256), ALICE)
+    changed = newer(registry, indexes(registry, kinds.Status)[0], {"state": "archived"})
+    assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
+
+
+@pytest.mark.parametrize(
+    ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
+)
+async def test_a_critical_type_stands_for_its_subject(
+    body: Mapping[str, object], said: str, listed: set[str], tmp_path: Path
+) -> None:
+    registry = with_echo()
+    registry.publish(signer=BOB)
+    index = registry.force(newer_leaf(registry, "recall", body, critical=["type"]))
+    registry.tamper = with_leaf(registry, index)
+    assert await outcome(registry, tmp_path) == (said, listed)
+
+
+async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"all": True}, critical=["type"])))
+    async with fetcher(registry, tmp_path) as agent:
+        for ask in (agent.fetch(uri_of()), agent.topic(TOPIC)):
+            with pytest.raises(VerificationFailed) as failure:
+                await ask
+            assert (failure.value.step, failure.value.code) == (4, "registry.newer")
+        assert not known_in(tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    ("recommended", "fix"), [("9.1", "Upgrade to 9.1,"), ("0.0.1", "Install a newer release."), ("9\x1b[2J", "Install a newer")]
+)
+async def test_the_error_names_the_release_that_the_registry_recommends(recommended: str, fix: str, tmp_path: Path) -> None:
+    registry = with_echo()
+    registry.recommended = recommended
+    registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"uri": uri_of()}, critical=["type"])))
+    elected = newer_leaf(registry, "recall", {"topic": TOPIC}, critical=["type"])
+    async with fetcher(registry, tmp_path) as agent:
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of())
+        assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+        registry.tamper = with_leaf(registry, registry.force(elected))
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.topic(TOPIC)
+        assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+
+
+async def test_what_rests_on_an_unknown_grant_is_unknown(tmp_path: Path) -> None:
+    registry = with_echo()
+    grant = kinds.Grant("alice.example", BOB.did)
+    registry.add(grant, ALICE)
+    guests = uri_of("3.0")
+    blobs = registry.put(b"# Guest\n"), registry.put(b'{"summary":"Hi.","title":"Guest"}')
+    registry.add(kinds.Publish(guests, TOPIC, *blobs, "negotiated"), BOB)
+    assert await outcome(registry, tmp_path / "before") == ("", {uri_of(), guests})
+    changed = newer(registry, indexes(registry, kinds.Grant)[0], {"until": 9}, ["until"])
+    assert await outcome(changed, tmp_path / "after") == ("", {uri_of()})
+
+
+async def test_a_status_that_is_unknown_is_not_hidden_later(tmp_path: Path) -> None:
+    registry = with_echo()
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.fetch(uri_of())
+    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    index = registry.force(remade(made, {"state": "archived"}, ALICE))
+    registry.meant[index] = made
+    async with fetcher(registry, tmp_path) as agent:
+        await agent.topic(TOPIC)
+        # What the memory learned ends the stored proof, although that is young enough.
+        assert agent.cached(registry.document_of(uri_of()).sha256) is None
+        registry.left_out.add(index)
+        with pytest.raises(VerificationFailed) as failure:
+            await agent.fetch(uri_of(), fresh=True)
+        assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
+        registry.left_out.clear()
+        registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
+        assert (await agent.fetch(uri_of(), fresh=True)).uri == uri_of()
 
 
 def test_a_watch_describes_what_it_does_not_know() -> None:

@@ -104,7 +104,7 @@ def test_a_cosigner_reads_what_it_is_asked_to_sign() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"type": "unheard-of"}, "statement.type"),
+        ({"type": "unheard-of"}, "registry.newer"),
         ({"extra": 1}, "statement.form: not a statement|null or empty"),
         ({"issued": -1}, "statement.form: `issued`"),
         ({"issued": "1"}, "statement.form: not a statement|null or empty"),

@@ -22,6 +22,7 @@ from treaty_anp.hello_profile.hello import (
     CALL_CONTEXT,
     FIX_ERROR_NEGOTIATION,
     FLOW_PROFILE,
+    GREASE_PREFIX,
     MAX_CANDIDATES,
     NATURAL_LANGUAGE_NEGOTIATION,
     NATURAL_LANGUAGE_PROTOCOL,
@@ -151,14 +152,15 @@ def _hello(
     context: AgentContext, type: HelloType, offer: HelloOffer, *, negotiates: bool, converses: bool, switches: bool
 ) -> Hello:
     """Return this agent's Hello. The machine completes the Hello of a responder."""
+    drawn = secrets.token_urlsafe(54)
     capabilities = [
         *([REPORT_COSIGNATURE] if context.policy.report else []),
         *([NATURAL_LANGUAGE_PROTOCOL] if converses or context.answerer else []),
         *(NEGOTIATING if negotiates else []),
         *([FLOW_PROFILE] if switches else []),
         CALL_CONTEXT,
+        f"{GREASE_PREFIX}{drawn[64:]}",
     ]
-    drawn = secrets.token_urlsafe(48)
     return Hello(
         type=type,
         message_id=drawn[:16],
@@ -166,7 +168,7 @@ def _hello(
         source_did=context.identity.did,
         destination_did=offer.peer,
         capabilities=tuple(capabilities),
-        random=drawn[32:],
+        random=drawn[32:64],
         key_id=context.identity.key_id,
         used_protocol_hash=offer.remembered.hash if offer.remembered else None,
         candidate_protocols=offer.candidates,

@@ -66,6 +66,9 @@ CALL_CONTEXT = "callContext"
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
 
+GREASE_PREFIX = "grease."
+"""The beginning of capabilities that mean nothing (docs/specification/compatibility.md): a peer passes over unknown ones."""
+
 ROLE_FIX = "Connect in another role (role=…), or to an agent that provides the protocol in a role that fits."
 
 HelloType: TypeAlias = Literal["sourceHello", "destinationHello"]
@@ -256,10 +259,10 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
             fix="Connect to the address of the agent you mean, or leave the DID out.",
         )
     # A peer of the source gets only the names that it knows.
-    unread = {CALL_CONTEXT} - set(hello.capabilities)
+    knows_all = CALL_CONTEXT in hello.capabilities
     answer = replace(
         own,
-        capabilities=tuple(name for name in own.capabilities if name not in unread),
+        capabilities=tuple(name for name in own.capabilities if knows_all or not name.startswith((CALL_CONTEXT, GREASE_PREFIX))),
         session_id=hello.session_id or own.session_id,
         destination_did=hello.source_did,
         meta_version=common_version(hello.meta_version),

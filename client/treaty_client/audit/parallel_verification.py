@@ -120,7 +120,7 @@ def check_all(leaves: Sequence[bytes], keys: Mapping[str, bytes]) -> list[Verifi
 
 def _check(leaf: bytes, keys: Mapping[str, bytes]) -> Verified | None:
     try:
-        verified = statement.verify(statement.parse(leaf), keys)
+        verified = statement.verify(statement.understand(leaf), keys)
         assert verified.statement.id  # the id is cached, so that this process computes it
     except TreatyError:
         return None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from treaty_consensus import statement
 from treaty_consensus.errors import Gone, Malformed, NotFound, TooLarge, TreatyError
-from treaty_consensus.kinds import Decision
+from treaty_consensus.kinds import Decision, Newer
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.proof import Receipt
 from treaty_consensus.statement import Statement
@@ -25,6 +25,7 @@ from ..registries.api import RegistryClient
 from ..registries.leaves import SeenLeaf
 from .verification.completeness import Gap
 from .verification.contradiction import LeftOut
+from .verification.records import needs_newer
 
 MAX_EARLIER = 32
 """Decisions that are fetched, each in a request of its own. An agent that missed more epochs compares only what it has."""
@@ -64,9 +65,11 @@ async def follow_back(client: RegistryClient, gap: Gap, keys: LogKeys) -> Earlie
 
 async def _decision(client: RegistryClient, digest: str, gap: Gap) -> Statement:
     try:
-        decision = statement.parse(await client.statement(digest))
+        decision = statement.read(await client.statement(digest))
     except (NotFound, Gone, Malformed, TooLarge) as error:
         raise _not_shown(digest, gap) from error
+    if decision.id == digest and isinstance(decision.body, Newer) and decision.body.topic == gap.seen.topic:
+        raise needs_newer(f"The decision {digest}")
     if decision.id != digest or not isinstance(decision.body, Decision) or decision.body.topic != gap.seen.topic:
         raise _not_shown(digest, gap)
     return decision

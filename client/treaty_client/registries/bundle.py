@@ -80,13 +80,14 @@ class Bundle:
         return canonical.dumps(value)
 
 
-class _Leaf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Leaf(msgspec.Struct, frozen=True):
     index: Count
     leaf: str
     proof: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_PROOF_HASHES)]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+# Unknown members are passed over: a newer registry may send some (docs/specification/compatibility.md).
+class _File(msgspec.Struct, frozen=True):
     checkpoint: str
     leaves: Annotated[tuple[_Leaf, ...], msgspec.Meta(min_length=1, max_length=MAX_LEAVES)]
     blobs: Annotated[dict[str, str], msgspec.Meta(max_length=MAX_BLOBS)]
@@ -96,7 +97,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def parse_bundle(data: bytes) -> Bundle:
-    """Parse a bundle strictly, without verifying it. Raises `TooLarge` or `Malformed` (`bundle.form`, `canonical.*`)."""
+    """Parse a bundle without verifying it. Raises `TooLarge` or `Malformed` (`bundle.form`, `canonical.*`)."""
     # Strict JSON: with duplicate members two readers could see two bundles in the same bytes.
     value = canonical.parse_json(data, limit=MAX_BUNDLE, name="bundle")
     try:

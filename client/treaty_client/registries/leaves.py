@@ -41,46 +41,38 @@ def subjects_of(made: Statement) -> tuple[str, ...]:
     match body:
         case Identity():
             return (f"identity/{body.did}",)
-        case Grant():
+        case Grant() | Newer(kind="grant"):
             return (f"grant/{body.namespace}/{body.to}",)
         case Publish():
             return (f"protocol/{body.uri}", f"topic/{body.topic}")
-        case Handler() | Status():
+        case Handler() | Status() | Newer(kind="status"):
             return (f"protocol/{body.uri}",)
-        case Decision():
+        case Decision() | Newer(kind="decision"):
             return (f"topic/{body.topic}",)
-        case Parameters():
+        case Parameters() | Newer(kind="parameters"):
             return (PARAMETERS,)
-        case Newer():
-            return tuple(filter(None, [_place_of_newer(body, "topic")]))
     return ()
 
 
 def takes_back(made: Statement) -> bool:
-    """Return whether a publisher yanks or revokes with it."""
-    return isinstance(made.body, Status) and made.body.state in ("yanked", "revoked")
+    """Return whether a publisher yanks or revokes with it, or may do so."""
+    body = made.body
+    if isinstance(body, Newer):
+        return body.kind == "status"
+    return isinstance(body, Status) and body.state in ("yanked", "revoked")
 
 
 def place_of(made: Statement) -> str | None:
     """Return the place in which a newer statement replaces an older one, or None if no statement replaces it."""
     body = made.body
     match body:
-        case Grant():
+        case Grant() | Newer(kind="grant"):
             return f"grant/{body.namespace}/{body.to}"
-        case Status():
+        case Status() | Newer(kind="status"):
             return f"status/{body.uri}/{made.author.text}/{body.wheel or ''}"
-        case Decision():
+        case Decision() | Newer(kind="decision"):
             return f"decision/{body.topic}"
-        case Parameters():
+        case Parameters() | Newer(kind="parameters"):
             return PARAMETERS
-        case Newer():
-            return _place_of_newer(body, "decision")
     # All others are permanent: the log never replaces an identity, a publication or a handler.
     return None
-
-
-def _place_of_newer(body: Newer, prefix: str) -> str | None:
-    """Return the place of a decision or of parameters under a rule that this release does not know; of other types None."""
-    if body.topic:
-        return f"{prefix}/{body.topic}"
-    return PARAMETERS if body.kind == PARAMETERS else None

@@ -227,9 +227,17 @@ class Reach(Reply, frozen=True):
     pairs: str
 
 
+class Clients(Reply, frozen=True):
+    """The releases of agents that a registry names: `least` is the oldest that works with it. A hint, which nothing signs."""
+
+    least: str
+    recommended: str
+
+
 class LogInfo(Reply, frozen=True):
     """A registry's description of its log. `key`, `clock_key`: verifier keys. `epoch`: the open one. `opened`: its start in Unix
     seconds. `parameters`: the statement in force. `rotations`: the leaves that rotated the keys. `reach`: newest first.
+    `clients`: None from a registry that names none.
     """
 
     origin: str
@@ -242,4 +250,5 @@ class LogInfo(Reply, frozen=True):
     size: int
     parameters: str | None = None
     rotations: tuple[int, ...] = ()
+    clients: Clients | None = None
     reach: tuple[Reach, ...] = ()

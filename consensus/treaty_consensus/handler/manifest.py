@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..canonical import parse_decimal, parse_digest
-from ..codes import HandlerCode
+from ..codes import HandlerCode, RegistryCode
 from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
 from .messages import Forms, parse_messages
@@ -176,8 +176,9 @@ def parse_manifest(data: bytes) -> Manifest:
 def _check_interface(interface: object) -> None:
     # `True == 1`: the type is part of the test.
     if type(interface) is not int or interface not in INTERFACES:
+        is_newer = type(interface) is int and interface > INTERFACE
         raise Refused(
-            HandlerCode.MISMATCH,
+            RegistryCode.NEWER if is_newer else HandlerCode.MISMATCH,
             f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 to {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
         )

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from treaty_client.registries.replies import Digest, Index, Reach
+from treaty_consensus.grease import GREASE
 from treaty_consensus.kinds import Electorate
 
 ProtocolState: TypeAlias = Literal["active", "deprecated", "yanked", "revoked"]
@@ -221,6 +222,13 @@ class StandingView(msgspec.Struct, frozen=True):
     next: str | None
 
 
+class Clients(msgspec.Struct, frozen=True):
+    """The releases of agents, as PEP 440 versions: `least` is the oldest that can fetch, publish and report here. A hint."""
+
+    least: str
+    recommended: str
+
+
 class LogView(msgspec.Struct, frozen=True):
     """The log's name, keys and size.
 
@@ -228,7 +236,8 @@ class LogView(msgspec.Struct, frozen=True):
     force, `constitution`: the digest of its body. `announced`: the statement that holds from a later epoch on: the first one that
     opens at `holds`, Unix seconds, or after; null for the next epoch. `opened`: when the open epoch started, Unix seconds.
     `closes`: when it is due to close, or null where the operator closes epochs. `contact`: where abuse is reported, an e-mail
-    address or https URL; null where none is set. `reach`: of the newest epochs, the newest first.
+    address or https URL; null where none is set. `clients`: the releases that work with this registry. `reach`: of the newest
+    epochs, the newest first.
     """
 
     origin: str
@@ -246,7 +255,14 @@ class LogView(msgspec.Struct, frozen=True):
     size: int
     rotations: list[Index]
     contact: str | None
+    clients: Clients
     reach: list[Reach]
+
+
+class GreasedLogView(LogView, frozen=True, rename={"grease": GREASE}):
+    """A log's description with a member that means nothing, so that no reader comes to refuse unknown ones."""
+
+    grease: bool = True
 
 
 class Signature(msgspec.Struct, frozen=True):

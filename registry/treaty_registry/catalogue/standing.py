@@ -156,7 +156,7 @@ class StandingQueries:
         """Return the parameters in these statements, cached because they never change."""
         missing = [bytes.fromhex(id_) for id_ in set(ids) if id_ not in self._parameters]
         for row in await self._pool.fetch(_STATED, missing) if missing else ():
-            body = statement.parse(restored(row["leaf"])).body
+            body = statement.understand(restored(row["leaf"])).body
             assert isinstance(body, Parameters), "a decision names the parameters in force"
             self._parameters[row["statement"].hex()] = body
         return self._parameters

@@ -229,7 +229,7 @@ class Node:
 
 def _parsed(leaf: bytes) -> statement.Statement | None:
     try:
-        return statement.parse(leaf)
+        return statement.understand(leaf)
     except TreatyError:
         return None  # a Sigstore leaf
 

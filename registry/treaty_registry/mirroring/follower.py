@@ -286,7 +286,7 @@ class Follower:
 
 def _body(leaf: bytes) -> object:
     with suppress(TreatyError):
-        return statement.parse(leaf).body
+        return statement.understand(leaf).body
     return None
 
 

@@ -265,7 +265,7 @@ async def _resume(follower: Follower, directory: MirrorDirectory, tables: Mirror
 
 async def _genesis(pool: Pool) -> Genesis:
     (leaf,) = await read_range(pool, 0, 1)
-    body = statement.parse(leaf).body
+    body = statement.understand(leaf).body
     assert isinstance(body, Genesis), "the replay checked it"
     return body
 

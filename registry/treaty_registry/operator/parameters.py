@@ -125,7 +125,7 @@ async def read_parameters_status(pool: Pool) -> ParametersStatus:
 
 async def _read_logged(pool: Pool, id_: str) -> LoggedParameters:
     index = await pool.fetchval("select index from leaves where statement = $1", bytes.fromhex(id_))
-    body = statement.parse((await read_leaves(pool, [index]))[index]).body
+    body = statement.understand((await read_leaves(pool, [index]))[index]).body
     assert isinstance(body, Parameters)
     return LoggedParameters(id_, index, body)
 

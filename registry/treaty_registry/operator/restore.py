@@ -188,7 +188,7 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
     edge = TreeEdge()
     for leaves in copy.entries():
         # Its copy was compared with the signed head; the rebuild checks what a leaf says.
-        parsed = [statement.parse(leaf) if leaf.startswith(STATEMENT_START) else None for leaf in leaves]
+        parsed = [statement.understand(leaf) if leaf.startswith(STATEMENT_START) else None for leaf in leaves]
         for parsed_statement in parsed:
             for blob in blobs_of(parsed_statement.body) if parsed_statement else ():
                 await source.bring(blob)

@@ -119,7 +119,7 @@ def amendments(rows: Sequence[Row], log: LogView) -> list[AmendmentRow]:
     rows_shown: list[AmendmentRow] = []
     in_force: Parameters | None = None
     for row in reversed(rows):
-        parameters_statement = statement.parse(restored(row["leaf"]))
+        parameters_statement = statement.understand(restored(row["leaf"]))
         assert isinstance(parameters_statement.body, Parameters), "a row of parameters"
         epoch, state = row["epoch"], "dropped" if row["epoch"] is None else "ended"
         if parameters_statement.id == log.parameters:
@@ -221,7 +221,7 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
     view = outline(index, leaf, origin)
     if view.id is None:
         return view
-    parsed = statement.parse(leaf)
+    parsed = statement.understand(leaf)
     text = _indented(parsed.payload)
     return replace(
         view,
@@ -236,7 +236,7 @@ def decode(index: int, leaf: bytes, origin: str) -> EntryView:
 def outline(index: int, leaf: bytes, origin: str) -> EntryView:
     """Return a leaf as lists show it: as `decode`, but a statement without its members, signatures and JSON."""
     try:
-        parsed = statement.parse(leaf)
+        parsed = statement.understand(leaf)
     except (Malformed, TooLarge):
         return _other(index, leaf)
     return EntryView(

@@ -156,7 +156,7 @@ def decided(view: DecisionView | None) -> Decision | None:
 # Each page of a topic needs it, and checking a statement costs as much as three queries.
 @lru_cache(maxsize=_MAX_BODIES)
 def _body(leaf: str) -> Decision:
-    body = statement.parse(b64decode(leaf, limit=MAX_LEAF)).body
+    body = statement.understand(b64decode(leaf, limit=MAX_LEAF)).body
     assert isinstance(body, Decision), "the table of decisions names nothing else"
     return body
 

@@ -154,7 +154,7 @@ async def _named(connection: AnyConnection, topic: str, size: int) -> list[bytes
     keep the results of earlier epochs.
     """
     leaf = await connection.fetchval(_DECIDED, topic, size)
-    body = statement.parse(restored(leaf)).body if leaf is not None else None
+    body = statement.understand(restored(leaf)).body if leaf is not None else None
     states = body.states if isinstance(body, Decision) else ()
     return [bytes.fromhex(document) for document, state in states if state != "published"]
 

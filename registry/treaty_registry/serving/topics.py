@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from treaty_client.registries.replies import GrantInfo, Grants, NextBallot, Reach, TopicPage, TopicSummary, Vouches, VouchInfo
-from treaty_consensus import facts
+from treaty_consensus import __version__, facts
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import TopicCode
@@ -22,8 +22,9 @@ from treaty_consensus.protocol import is_topic
 from ..catalogue.lookup import Lookup
 from ..catalogue.resources import (
     Candidate,
+    Clients,
     DecisionView,
-    LogView,
+    GreasedLogView,
     Topic,
 )
 from ..log.tables import read_facts
@@ -43,6 +44,8 @@ MAX_URIS = 100
 MAX_REACH = 12
 """Epochs whose reach is told."""
 MAX_VOUCHES = 1024
+_LEAST_CLIENT = "0.1.0"
+"""The oldest release whose agents work with this registry (docs/specification/compatibility.md, "Releases")."""
 MAX_GRANTS = 1024
 
 _TOPICS = """
@@ -204,14 +207,14 @@ class Elections:
         rows = await self._pool.fetch(GRANTS, namespace_of(parse_did(did)), did, MAX_GRANTS)
         return Grants(did, [GrantInfo(**row) for row in rows])
 
-    async def log(self, head: Head) -> LogView:
+    async def log(self, head: Head) -> GreasedLogView:
         """Return the log's name, keys, size, parameters and reach."""
         (log, parameters), constitution, reach = await asyncio.gather(
             self._log(), self._facts.get(facts.CONSTITUTION), self._pool.fetch(_REACH, MAX_REACH)
         )
         period = parameters.epoch_seconds if parameters else None
         registry = self._registry
-        return LogView(
+        return GreasedLogView(
             origin=registry.origin,
             key=str(registry.log_key),
             clock_key=str(registry.clock_key),
@@ -227,6 +230,7 @@ class Elections:
             size=head.size,
             rotations=[term.since - 1 for term in registry.keys.below(head.size).terms if term.since],
             contact=registry.contact,
+            clients=Clients(_LEAST_CLIENT, __version__),
             reach=[Reach(**row) for row in reach],
         )
 

@@ -136,7 +136,7 @@ class VotingQueries:
 
 def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
     for leaf in leaves:
-        report = statement.parse(restored(leaf))
+        report = statement.understand(restored(leaf))
         body, others = report.body, [author.text for author in report.authors if author.text != did]
         if isinstance(body, Report) and body.outcome == "agreed" and others:
             yield _Said(body.topic, body.epoch, others[0], body.document)

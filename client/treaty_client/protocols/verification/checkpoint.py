@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from treaty_consensus import statement
 from treaty_consensus.codes import CheckpointCode
 from treaty_consensus.errors import Malformed, TreatyError, Untrusted
-from treaty_consensus.kinds import Genesis
+from treaty_consensus.kinds import Genesis, Newer
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_consistency, verify_inclusion
 from treaty_consensus.rotation import Rotation
@@ -16,6 +16,7 @@ from treaty_io.codes import ClientCheckpointCode
 from ...registries.bundle import Bundle, BundledLeaf
 from ...registries.trust import TrustedRegistry
 from .log_keys import follow, no_genesis, proven_keys
+from .records import needs_newer
 from .steps import Step, VerificationFailed, taking
 
 CLOCK_SKEW = 300
@@ -57,7 +58,9 @@ def open_head(bundle: Bundle, keys: LogKeys) -> tuple[SignedCheckpoint, Genesis]
     # Before the genesis is believed: it names the clock's key, and with a key of its own the server could date checkpoints
     # itself.
     verify_inclusion(0, head.size, leaf_hash(first.leaf), first.proof, head.root)
-    genesis = statement.parse(first.leaf).body
+    genesis = statement.read(first.leaf).body
+    if isinstance(genesis, Newer):
+        raise needs_newer(f"The genesis of {keys.name}")
     if not isinstance(genesis, Genesis) or genesis.origin != keys.name:
         raise no_genesis(keys)
     rotations = _rotations(bundle, genesis.operator)
@@ -84,9 +87,12 @@ def _rotations(bundle: Bundle, operator: str) -> list[BundledLeaf]:
 
 def _is_rotation(leaf: bytes) -> bool:
     try:
-        return isinstance(statement.parse(leaf).body, Rotation)
+        body = statement.read(leaf).body
     except TreatyError:
         return False  # step 3 says why it is no leaf of the log
+    if isinstance(body, Newer) and body.kind == "rotation":
+        raise needs_newer("A rotation of the keys of this log")
+    return isinstance(body, Rotation)
 
 
 def check_age(checkpoint: SignedCheckpoint, now: int, max_age: int) -> None:

@@ -19,7 +19,7 @@ from treaty_consensus.statement import Statement
 
 from ...registries.bundle import MAX_HANDLERS, MAX_TOPIC_PROTOCOLS
 from ...registries.leaves import PARAMETERS, SeenLeaf, place_of
-from .records import Evidence, Logged
+from .records import Evidence, Logged, decides
 
 _B = TypeVar("_B", bound=Body)
 
@@ -95,8 +95,8 @@ class RegistryAnswer:
 
     @cached_property
     def newer(self) -> dict[str, int]:
-        """The leaf of the newest decision of each topic that was made by a rule that this release does not know."""
-        return {body.topic: logged.index for logged, body in self._of(Newer) if body.topic}
+        """The leaf of the newest decision of each topic that only a newer release understands."""
+        return {body.topic: logged.index for logged, body in self._of(Newer) if decides(body)}
 
     @cached_property
     def listed(self) -> dict[str, tuple[int, Publish]]:
@@ -221,11 +221,11 @@ def _holds(answer: RegistryAnswer, seen: SeenLeaf) -> bool:
             return body.topic != answer.topic or _is_topic_full(answer, seen.index, body)
         case Handler():
             return body.uri != answer.uri or _are_handlers_full(answer, seen.index, statement)
-        case Status() if body.wheel is not None:
+        case Status() | Newer(kind="status") if body.wheel is not None:
             attached = [(logged.statement.author, handler.wheel.sha256) for logged, handler in answer.handlers]
             # A full list may lack the handler. Then the answer need not hold its status either.
             return body.uri != answer.uri or (statement.author, body.wheel) not in attached
-        case Status():
+        case Status() | Newer(kind="status"):
             return body.uri != answer.uri and body.uri not in answer.listed
     return False
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeGuard
 
+from treaty_consensus import __version__
 from treaty_consensus.amendment import constitution_of
-from treaty_consensus.errors import NotFound
+from treaty_consensus.codes import RegistryCode
+from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.handler import HandlerPackage
-from treaty_consensus.kinds import Decision, Genesis, Handler, Identity, Newer, Parameters, Publish, Status
+from treaty_consensus.kinds import Body, Decision, Genesis, Handler, Identity, Newer, Parameters, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.rotation import Rotation
@@ -23,6 +26,27 @@ if TYPE_CHECKING:
 
 NEGATIVE_STATES = frozenset({"yanked", "revoked"})
 """The states of a status statement with which a publisher takes a protocol or a handler back."""
+
+
+def needs_newer(subject: str, meanwhile: str = "") -> Refused:
+    """Return the error for a proof that rests on a statement which this release has no use of. `meanwhile`: further advice."""
+    return Refused(
+        RegistryCode.NEWER,
+        f"{subject} is of a newer release than this one ({__version__}), and what is asked for rests on it.",
+        fix=f"Install a newer release. {meanwhile}".rstrip(),
+    )
+
+
+def is_status(body: Body) -> TypeGuard[Status | Newer]:
+    """Return whether a body states the status of a protocol or a handler."""
+    return isinstance(body, Status) or (isinstance(body, Newer) and body.kind == "status")
+
+
+def decides(body: Body) -> TypeGuard[Decision | Newer]:
+    """Return whether a body stands in the place of a topic's decision. So does one of a critical type that names only a topic."""
+    return isinstance(body, Decision) or (
+        isinstance(body, Newer) and body.critical and not body.uri and body.kind not in ("publish", "report", "ballot")
+    )
 
 
 @dataclass(frozen=True)
@@ -53,9 +77,9 @@ class Evidence:
         return proven_keys((logged.index, logged.statement.leaf) for logged in named)
 
     def decision(self, topic: str) -> Decision | Newer | None:
-        """Return the newest decision in a topic, or None. `Newer` is one by a rule that this release does not know."""
+        """Return the newest decision in a topic, or None. `Newer` is one that only a newer release understands."""
         bodies = [logged.statement.body for logged in self.statements]
-        return next((body for body in reversed(bodies) if isinstance(body, Decision | Newer) and body.topic == topic), None)
+        return next((body for body in reversed(bodies) if decides(body) and body.topic == topic), None)
 
     def constitution(self, decision: Decision) -> str:
         """Return the digest of the parameters under which a decision was made."""
@@ -64,13 +88,27 @@ class Evidence:
         assert isinstance(named, Parameters), "a decision names parameters"
         return constitution_of(named)
 
+    @cached_property
+    def out_of_use(self) -> frozenset[str]:
+        """The protocols of which the log has a statement that only a newer release understands, other than a status: the newest
+        one of these holds."""
+        bodies = [logged.statement.body for logged in self.statements]
+        return frozenset(
+            body.uri
+            for body in bodies
+            if isinstance(body, Newer) and body.critical and body.uri and body.kind not in ("status", "handler")
+        )
+
     def identities(self, did: str) -> list[Logged]:
         """Return the identities of a DID, in the order of the log."""
         bodies = [(logged, logged.statement.body) for logged in self.statements]
         return [logged for logged, body in bodies if isinstance(body, Identity) and body.did == did]
 
     def published(self, uri: str) -> Logged:
-        """Return the statement that publishes `uri`. Raises `NotFound` (`bundle.form`)."""
+        """Return the statement that publishes `uri`. Raises `Refused` (`registry.newer`) if only a newer release can use the
+        protocol, and `NotFound` (`bundle.form`)."""
+        if uri in self.out_of_use:
+            raise needs_newer(f"A statement about {uri}")
         for logged in self.statements:
             if isinstance(logged.statement.body, Publish) and logged.statement.body.uri == uri:
                 return logged
@@ -85,12 +123,12 @@ class OfferedHandler:
     publisher: str
     tenure: int
     index: int
-    status: Status | None
+    status: Status | Newer | None
 
     @property
     def is_negative(self) -> bool:
-        """Whether its publisher took it back."""
-        return self.status is not None and self.status.state in NEGATIVE_STATES
+        """Whether its publisher took it back, or may have done so in a way that this release does not know."""
+        return isinstance(self.status, Newer) or (self.status is not None and self.status.state in NEGATIVE_STATES)
 
 
 @dataclass(frozen=True)
@@ -102,7 +140,7 @@ class ProvenProtocol:
     author: str
     document: bytes
     card: Card | None
-    status: Status | None
+    status: Status | Newer | None
     handler: OfferedHandler
     evidence: Evidence
     bundle: Bundle

@@ -6,6 +6,9 @@ The replay starts without any facts, so its result depends on the signatures alo
   with the leaves that were proved before (step 10, `completeness`).
 - That a decision is right. It is admitted as if the log were in the state that the decision describes, and parameters as if they
   were the first. An auditor recomputes decisions, and checks notice and bounds of amendments.
+
+A statement that only a newer release understands is passed over, or has its subject out of use, and so has each later one that
+rests on it (docs/specification/compatibility.md).
 """
 
 from __future__ import annotations
@@ -13,18 +16,33 @@ from __future__ import annotations
 import msgspec
 
 from treaty_consensus import statement
-from treaty_consensus.admit import admit
+from treaty_consensus.admit import admit, reads
 from treaty_consensus.codes import DecisionCode, StatementCode
 from treaty_consensus.errors import Refused, Unauthorized
-from treaty_consensus.facts import LOG, Fact, IdentityFact, LogFact, TopicFact, find, identity_key, keys_of, log_of, topic_key
+from treaty_consensus.facts import (
+    LOG,
+    Fact,
+    IdentityFact,
+    LogFact,
+    TopicFact,
+    find,
+    grant_key,
+    identity_key,
+    keys_of,
+    log_of,
+    parameters_key,
+    protocol_key,
+    topic_key,
+)
 from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Newer, Parameters, Publish, Status, Withdrawal
 from treaty_consensus.rotation import Rotation
-from treaty_consensus.statement import TYPE_OF, Statement, Verified
+from treaty_consensus.statement import KINDS, Statement, Verified
 from treaty_io.codes import BundleCode
 
 from ...registries.bundle import Bundle
-from .records import Logged
+from .records import Logged, needs_newer
 
+_OPERATORS_OWN = frozenset({"identity", "parameters", "decision", "withdrawal", "rotation"})
 _PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal | Rotation | Newer
 
 
@@ -33,6 +51,8 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
     # Empty, and not from earlier answers: the same bytes must verify alike on every machine and offline.
     facts: dict[str, Fact] = {}
     replayed = []
+    # The facts that statements of newer releases set: their values are unknown.
+    unread: set[str] = set()
     for leaf in bundle.leaves:
         parsed = statement.read(leaf.leaf)
         # Other kinds, such as ballots, prove nothing about a protocol and would only cost time.
@@ -42,9 +62,14 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
         keys: dict[str, bytes] = {}
         for did in parsed.authors:
             keys |= keys_of(facts, did)
-        verified = statement.verify(parsed, keys)
+        # Under keys that are unknown no signature can be checked. Step 3 has proved that the leaf is in the log.
+        if unread.isdisjoint(identity_key(did.text) for did in parsed.authors):
+            verified = statement.verify(parsed, keys)
+        if not isinstance(parsed.body, Newer) and not unread.isdisjoint(reads(parsed)):
+            parsed = statement.unread(parsed)
         if isinstance(parsed.body, Newer):
             facts |= _pass_over(facts, parsed, leaf.index)
+            unread |= _facts_of(parsed.body, parsed.id)
         elif isinstance(parsed.body, Decision):
             # A bundle lacks the earlier epochs, so a decision cannot be admitted as in the log.
             facts |= _admit_decision(facts, verified, parsed.body, leaf.index)
@@ -58,11 +83,32 @@ def replay(bundle: Bundle) -> tuple[Logged, ...]:
     return tuple(replayed)
 
 
+def _facts_of(newer: Newer, statement_id: str) -> set[str]:
+    """Return the facts that a statement of a newer release sets. Raises `Refused` (`registry.newer`) for one that may set any."""
+    if not newer.critical:
+        return set()
+    match newer.kind:
+        case "publish":
+            return {protocol_key(newer.uri)}
+        case "grant":
+            return {grant_key(newer.namespace, newer.to)}
+        case "identity":
+            return {identity_key(newer.did)}
+        case "parameters":
+            return {parameters_key(statement_id)}
+        # A handler stands for itself, and the others have no statements that rest on them.
+        case "handler" | "status" | "decision" | "withdrawal":
+            return set()
+    if newer.kind in KINDS or not (newer.uri or newer.topic):
+        raise needs_newer(f"A {newer.kind[:40]} statement of this log")
+    return set()
+
+
 def _pass_over(facts: dict[str, Fact], newer: Statement, index: int) -> dict[str, Fact]:
-    """Return what a statement changes that only a newer release understands: the log's clock, where it is the operator's."""
+    """Return the changes by a statement that only a newer release understands: the log's clock, where it is the operator's."""
     log = log_of(facts)
     by_operator = log.operator in (did.text for did in newer.authors)
-    if newer.type in (TYPE_OF[Parameters], TYPE_OF[Decision]) and not by_operator:
+    if newer.type in _OPERATORS_OWN and not by_operator:
         raise Unauthorized(StatementCode.NOT_OPERATOR, f"Only the log's operator may make {newer.type} statements.")
     if not by_operator or newer.issued <= log.time:
         return {}

@@ -46,7 +46,7 @@ from .checkpoint import check_age, check_consistency, check_forward, cosigned_be
 from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
 from .pins import check_not_older, check_pins, check_status, check_unchanged, lock_entry
-from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol
+from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol, is_status, needs_newer
 from .replay import replay
 from .steps import Step, taking
 
@@ -193,7 +193,18 @@ def verify_card(bundle: Bundle, publish: Publish) -> Card | None:
 def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy) -> OfferedHandler:
     """Return the handler for this runtime that the policy selects."""
     with taking(Step.HANDLER):
-        return choose(offered_handlers(evidence, uri), policy)
+        try:
+            return choose(offered_handlers(evidence, uri), policy)
+        except Refused as error:
+            # The advice to name another publisher is wrong where one of the policy has a handler of a newer release.
+            if any(_is_newer_handler(logged.statement, uri, policy) for logged in evidence.statements):
+                raise needs_newer(f"The handler of {uri}") from error
+            raise
+
+
+def _is_newer_handler(made: Statement, uri: ProtocolUri, policy: Policy) -> bool:
+    body = made.body
+    return isinstance(body, Newer) and (body.kind, body.uri) == ("handler", str(uri)) and made.author.text in policy.publishers
 
 
 # (7) wheel
@@ -241,11 +252,14 @@ def verify_signer(proven: ProvenProtocol, policy: Policy) -> tuple[SigningIdenti
 # (9) status
 
 
-def check_current(status: Status | None, subject: str) -> tuple[str, ...]:
+def check_current(status: Status | Newer | None, subject: str) -> tuple[str, ...]:
     """Return the warnings that follow from the newest status of `subject`, a protocol or a handler.
 
-    Raises `VerificationFailed` (`status.yanked`, `status.revoked`).
+    Raises `VerificationFailed` (`status.yanked`, `status.revoked`, `registry.newer`).
     """
+    if isinstance(status, Newer):  # it may be a revocation
+        with taking(Step.STATUS):
+            raise needs_newer(f"The status of {subject}")
     if status is None or status.state == "active":
         return ()
     successor = f" Its successor is {status.successor}." if status.successor else ""
@@ -298,7 +312,7 @@ def check_kept(verified: VerifiedProtocol, seen: Sequence[SeenLeaf], key: LogKey
     newer = left_out(answer, seen)
     for leaf in newer:
         body, author = leaf.statement.body, leaf.statement.author.text
-        if not isinstance(body, Status) or body.uri != verified.uri:
+        if not is_status(body) or body.uri != verified.uri:
             continue
         if body.wheel is None or (body.wheel, author) == (verified.package.digest, verified.publisher):
             check_current(body, body.uri)
@@ -394,7 +408,7 @@ def verify_handler(
     decision = proven.evidence.decision(proven.publish.topic)
     if isinstance(decision, Newer):
         warnings += (
-            f"The election of {decision.topic} follows a rule that this release does not know, so its state is unknown.",
+            f"The election of {decision.topic} is decided in a way that this release does not know, so its state is unknown.",
         )
     pinned = policy.constitutions.get(proven.uri.origin)
     if isinstance(decision, Decision) and pinned is not None and proven.evidence.constitution(decision) != pinned:
@@ -471,16 +485,16 @@ def offered_handlers(evidence: Evidence, uri: ProtocolUri) -> list[OfferedHandle
     ]
 
 
-def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None = None) -> Status | None:
+def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None = None) -> Status | Newer | None:
     """Return the newest status of a protocol, or of one of its handlers by the author of that handler statement."""
     wheel = None
     if handler is not None:
         assert isinstance(handler.statement.body, Handler)
         wheel = handler.statement.body.wheel.sha256
-    newest = None
+    newest: Status | Newer | None = None
     for logged in evidence.statements:
         body = logged.statement.body
-        if not isinstance(body, Status) or body.uri != str(uri) or body.wheel != wheel:
+        if not is_status(body) or body.uri != str(uri) or body.wheel != wheel:
             continue
         # Only the author of a handler takes it back. A stranger who attaches the same wheel cannot.
         if handler is None or logged.statement.author == handler.statement.author:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import DecisionCode, RegistryCode
+from treaty_consensus.codes import DecisionCode
 from treaty_consensus.election.line import line_begun_by
 from treaty_consensus.errors import Refused, Untrusted
 from treaty_consensus.kinds import Decision, Newer, Publish, Status
@@ -16,7 +16,7 @@ from treaty_io.codes import ClientDecisionCode
 from ...registries.bundle import Bundle
 from .checkpoint import CLOCK_SKEW
 from .completeness import RegistryAnswer
-from .records import NEGATIVE_STATES, Evidence
+from .records import NEGATIVE_STATES, Evidence, is_status, needs_newer
 
 _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
 
@@ -60,18 +60,14 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
     `constitution`: the digest of the parameters under which a decision counts; None for any.
 
     Raises `Untrusted`: `decision.rule`, also for a decision that is dated after its proof; `Refused`:
-    `registry.newer` for an election by a rule that is not known here, `decision.constitution` for one under other parameters.
+    `registry.newer` for a decision that only a newer release understands, `decision.constitution` for one under other parameters.
 
-    The view omits repealed documents, and protocols that are in the bundle only because others are based on them: the bundle
-    lacks their statuses.
+    The view omits repealed documents, protocols that only a newer release can use, and protocols that are in the bundle only
+    because others are based on them: the bundle lacks their statuses.
     """
     decision = evidence.decision(topic)
     if isinstance(decision, Newer):
-        raise Refused(
-            RegistryCode.NEWER,
-            f"The election of {topic} follows a rule that this release does not know.",
-            fix="Install a newer release. Until then name protocols by their URIs: their proofs need no election.",
-        )
+        raise needs_newer(f"The decision on {topic}", "Until then name protocols by their URIs: their proofs need no election.")
     if decision is not None and constitution is not None and (under := evidence.constitution(decision)) != constitution:
         raise Refused(
             ClientDecisionCode.CONSTITUTION,
@@ -86,13 +82,18 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
     published = [
         (logged.statement.author.text, logged.statement.body)
         for logged in evidence.statements
-        if isinstance(logged.statement.body, Publish) and logged.statement.body.uri in listed
+        if isinstance(logged.statement.body, Publish)
+        and logged.statement.body.uri in listed
+        # Its publisher may have taken it back in a way that this release does not know.
+        and not isinstance(statuses.get(logged.statement.body.uri), Newer)
+        and logged.statement.body.uri not in evidence.out_of_use
     ]
     older = _older([body for _, body in published], decision.consensus) if decision and decision.consensus else set()
     protocols: list[TopicProtocol] = []
     taken_back: list[TopicProtocol] = []
     for author, body in published:
         document, status = body.document.sha256, statuses.get(body.uri)
+        assert not isinstance(status, Newer), "left out above"
         protocol = TopicProtocol(body.uri, document, author, states.get(document, "published"), status, document in older)
         (taken_back if status and status.state in NEGATIVE_STATES else protocols).append(protocol)
     # The sort below keeps the order of equal places, so the newest comes first.
@@ -150,7 +151,7 @@ def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
     return data
 
 
-def _statuses(evidence: Evidence) -> dict[str, Status]:
+def _statuses(evidence: Evidence) -> dict[str, Status | Newer]:
     """Return the newest status of each protocol."""
     bodies = [logged.statement.body for logged in evidence.statements]
-    return {body.uri: body for body in bodies if isinstance(body, Status) and body.wheel is None}
+    return {body.uri: body for body in bodies if is_status(body) and body.wheel is None}
