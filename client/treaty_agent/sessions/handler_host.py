@@ -52,6 +52,7 @@ from treaty_handler import (
     SetTimer,
     Timer,
 )
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import SandboxCode, SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
@@ -223,7 +224,7 @@ class HandlerHost:
             return await self._handler.handle(event)  # it never waits, so nothing could interrupt it
         try:
             # A handler that hangs ends its own session, not the agent.
-            async with asyncio.timeout(self._context.handler_time):
+            async with AwakeTimeout(self._context.handler_time):
                 return await self._handler.handle(event)
         except TimeoutError as error:
             raise Unavailable(SandboxCode.LIMIT, "The protocol's handler did not answer in time.") from error
