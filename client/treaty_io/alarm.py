@@ -3,9 +3,9 @@
 Most deadlines are moved before they are due: by each message, by each step. A timer for each would cost more than the step. An
 alarm that is put off keeps its timer, which looks again when it rings.
 
-A process that was stopped, or a virtual machine that was paused, finds its due times passed when it goes on. What arrived meanwhile is
-in its sockets, and may be the message that a deadline waits for. So an alarm that finds itself late first lets the loop read for
-`GRACE` seconds.
+A process that was stopped, or a virtual machine that was paused, finds its due times passed when it goes on. What arrived
+meanwhile is in its sockets, and may be the message that a deadline waits for. So an alarm that finds itself late first lets the
+loop read for `GRACE` seconds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Alarm:
     def is_held(self) -> bool:
         """Whether its time has passed in a pause of this process, and what arrived meanwhile goes first."""
         now = self._loop.time()
-        # A time that had passed when the hold began waits for its end, also if it is set again: a peer with many messages delays it
-        # by `GRACE` and no more.
+        # A time that had passed when the hold began waits for its end, also if it is set again: a peer with many messages delays
+        # it by `GRACE` and no more.
         if now - self._begins > _LATE and self._begins > self._held_until:
             self._held_until = now + GRACE
         return self._held_until - now > _EARLY

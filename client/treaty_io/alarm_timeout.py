@@ -1,7 +1,7 @@
 """Limit a wait by a due time, as an `Alarm` rings.
 
-After a pause of this process the answer that a caller waits for may lie in a socket, while its time has passed. `asyncio.timeout_at`
-would end the wait before the answer is read.
+After a pause of this process the answer that a caller waits for may lie in a socket, while its time has passed.
+`asyncio.timeout_at` would end the wait before the answer is read.
 """
 
 from __future__ import annotations

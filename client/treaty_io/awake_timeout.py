@@ -1,8 +1,8 @@
 """Limit a wait by the time in which this process ran.
 
 A process is stopped by SIGSTOP, by the pause of a virtual machine, by a limit of its processor time, or by the sleep of a laptop.
-`asyncio.timeout` is over when such a pause ends, although the reply that it waits for may have arrived long ago. So time is counted in
-looks: each look counts as the seconds until which it was planned, however late it comes. A pause costs at most one look.
+`asyncio.timeout` is over when such a pause ends, although the reply that it waits for may have arrived long ago. So time is
+counted in looks: each counts as the seconds for which it was planned, however late it comes. A pause costs at most one look.
 """
 
 from __future__ import annotations

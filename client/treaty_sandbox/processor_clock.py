@@ -1,9 +1,9 @@
 """Read the processor time of another process, as the kernel counts it.
 
 Linux has a clock for each process (`clock_getcpuclockid`, which Python lacks). It counts all threads of the process, and not its
-children. It needs the number of the process in this process's namespace. A pidfd has it in /proc, also for a process in namespaces
-of its own, as a sandboxed worker is. The number may pass to another process when the worker has ended; then the pipe has ended too,
-and no time counts.
+children. It needs the number of the process in this process's namespace. A pidfd has it in /proc, also for a process in
+namespaces of its own, as a sandboxed worker is. The number may pass to another process when the worker has ended; then the pipe
+has ended too, and no time counts.
 """
 
 from __future__ import annotations

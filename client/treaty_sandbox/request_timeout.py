@@ -13,8 +13,8 @@ _SHORTEST = 0.02
 class RequestTimeout(AwakeTimeout):
     """The time of one request. A worker that computes ends by its processor time, one that waits for something by `wall`.
 
-    A worker that has answered uses no processor, and a worker that gets none does not either. So neither a pause of this process nor
-    a busy machine ends it before `wall`, which counts only the time in which this process ran.
+    A worker that has answered uses no processor, and a worker that gets none does not either. So neither a pause of this process
+    nor a busy machine ends it before `wall`, which counts only the time in which this process ran.
     """
 
     def __init__(self, clock: ProcessorClock, seconds: float, wall: float) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
+from pauses import pause
 from rejections import rejection
 from sandboxes import Probe, descendants, gone, left, open_descriptors, probe, sandboxed
 
@@ -71,7 +71,7 @@ async def test_a_pause_of_the_host_or_of_the_worker_ends_no_worker() -> None:
     async with probe(limits=SandboxLimits(event=0.3)) as inside:
         asking = asyncio.create_task(inside.run(busy))
         await asyncio.sleep(0.01)  # the worker has the request
-        time.sleep(1)  # the event loop of a process that is stopped: the reply comes meanwhile, and the time passes
+        pause(1)  # the event loop of a process that is stopped: the reply comes meanwhile, and the time passes
         assert await asking == sum(range(1_000_000))
         [worker] = sandboxed()
         os.kill(worker, signal.SIGSTOP)
@@ -86,7 +86,7 @@ async def test_a_pause_of_the_host_is_no_time_for_a_loop() -> None:
     async with probe(limits=SandboxLimits(event=0.3)) as inside:
         asking = asyncio.create_task(ends_with(inside, "while True: pass", "sandbox.limit"))
         await asyncio.sleep(0.01)
-        time.sleep(0.6)
+        pause(0.6)
         await asking
 
 

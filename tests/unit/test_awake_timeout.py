@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 
 import pytest
+from pauses import pause
 
 from treaty_agent.testing.virtual_time import run
 from treaty_io.awake_timeout import AwakeTimeout
@@ -33,17 +33,21 @@ def test_a_pause_counts_as_one_look_and_what_arrived_meanwhile_ends_the_block() 
     async def main() -> None:
         loop, ours, theirs = asyncio.get_running_loop(), *os.pipe()
         arrived: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(ours, lambda: arrived.done() or arrived.set_result(None))
+
+        def read() -> None:
+            loop.remove_reader(ours)
+            arrived.set_result(None)
+
+        loop.add_reader(ours, read)
         try:
             async with AwakeTimeout(0.2):
                 await asyncio.sleep(0)
-                time.sleep(0.5)
+                pause(0.5)
                 await asyncio.sleep(0.01)  # it has looked, and goes on
                 os.write(theirs, b"x")
-                time.sleep(0.5)
+                pause(0.5)
                 await arrived
         finally:
-            loop.remove_reader(ours)
             os.close(ours)
             os.close(theirs)
 
@@ -53,7 +57,11 @@ def test_a_pause_counts_as_one_look_and_what_arrived_meanwhile_ends_the_block() 
 def test_without_a_clock_of_the_worker_all_time_counts() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        for clock, seconds in ((ProcessorClock(None), 2.0), (ProcessorClock.of_pidfd(-1), 2.0), (ProcessorClock(os.getpid()), 20.0)):
+        for clock, seconds in (
+            (ProcessorClock(None), 2.0),
+            (ProcessorClock.of_pidfd(-1), 2.0),
+            (ProcessorClock(os.getpid()), 20.0),
+        ):
             began = loop.time()
             with pytest.raises(TimeoutError):
                 async with RequestTimeout(clock, 2.0, 20.0):

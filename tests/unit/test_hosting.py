@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from meetings import URI_2, product_info
+from pauses import pause
 from queued_steps import Queue
 
 from treaty_agent.sessions.handler_context import HandlerContext
@@ -75,7 +75,7 @@ def test_timers_that_were_due_in_a_pause_ring_in_their_order_after_the_messages_
         ]
         await hosted.received(b"")
         handler.effects = []
-        time.sleep(0.6)  # the pause: one timer is only a little late at its end
+        pause(0.6)  # the pause: one timer is only a little late at its end
         for _ in range(3):  # each in a later turn of the loop, as messages of a socket
             await asyncio.sleep(0.01)
             await hosted.received(b"")
