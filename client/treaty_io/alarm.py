@@ -2,6 +2,10 @@
 
 Most deadlines are moved before they are due: by each message, by each step. A timer for each would cost more than the step. An
 alarm that is put off keeps its timer, which looks again when it rings.
+
+A process that was stopped, or a virtual machine that was paused, finds its due times passed when it goes on. What arrived
+meanwhile is in its sockets, and may be the message that a deadline waits for. So an alarm that finds itself late first lets the
+loop read for `GRACE` seconds.
 """
 
 from __future__ import annotations
@@ -18,14 +22,27 @@ class Alarm:
         """Set no time. `ring`: called once when the time is due; it may set another one."""
         self.ring = ring
         self._loop = asyncio.get_running_loop()
-        self._due = math.inf
+        self._due = self._begins = math.inf
+        self._held_until = -math.inf
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether its time has passed in a pause of this process, and what arrived meanwhile goes first."""
+        now = self._loop.time()
+        # A time that had passed when the hold began waits for its end, also if it is set again: a peer with many messages delays
+        # it by `GRACE` and no more.
+        if now - self._begins > _LATE and self._begins > self._held_until:
+            self._held_until = now + GRACE
+        return self._held_until - now > _EARLY
 
     def set(self, due: float) -> None:
         """Ring at a time of the loop's clock, in place of any earlier one. `math.inf`: never."""
-        self._due = due
+        if abs(due - self._due) > _EARLY or due == math.inf:
+            # One that has passed already was not passed over in a pause.
+            self._due, self._begins = due, max(due, self._loop.time())
         # A timer that is due earlier looks again then.
-        if due < math.inf and (self._timer is None or self._timer.when() > due):
+        if due < math.inf and (self._timer is None or self._timer.when() > max(due, self._held_until)):
             self._arm()
 
     def set_in(self, seconds: float) -> None:
@@ -34,7 +51,7 @@ class Alarm:
 
     def cancel(self) -> None:
         """Never ring, and let the loop forget this object."""
-        self._due = math.inf
+        self._due = self._begins = math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -42,19 +59,23 @@ class Alarm:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(max(self._due, self._held_until), self._look)
 
     def _look(self) -> None:
         self._timer = None
         if self._due == math.inf:
             return
         # The loop rings a timer up to its resolution early.
-        if self._due - self._loop.time() > _EARLY:
+        if self.is_held or self._due - self._loop.time() > _EARLY:
             self._arm()
         else:
-            self._due = math.inf
+            self._due = self._begins = math.inf
             self.ring()
 
 
+GRACE = 0.5
+"""Seconds in which messages that were there already are read, before a late alarm rings."""
+_LATE = 0.25
+"""Seconds after which the process did not run when the alarm was due. A loop that is merely busy is faster."""
 _EARLY = 0.001
 """Seconds. The clocks of the event loops tick in milliseconds or less."""

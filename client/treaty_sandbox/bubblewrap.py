@@ -60,9 +60,10 @@ _FIX = (
 class SandboxLimits:
     """The limits of one worker.
 
-    `memory`: bytes of address space. `reply`: bytes of one reply. `cpu`: seconds of processor time over the worker's life. The
-    others are seconds of wall time: `start` for the start of the sandbox, `load` for compiling a package, or importing it and
-    opening its first session, `event` for one event or other request.
+    `memory`: bytes of address space. `reply`: bytes of one reply. Seconds of the worker's processor time: `cpu` over its life,
+    `load` for compiling a package, or importing it and opening its first session, `event` for one event or other request. Seconds
+    of wall time, of which a pause of the host counts a part at most: `start` for the start of the sandbox, `wall` for one request
+    of any kind.
     """
 
     memory: int = 256 * 1024 * 1024
@@ -71,6 +72,8 @@ class SandboxLimits:
     start: float = 20.0
     load: float = 10.0
     event: float = 2.0
+    # Ends a worker that waits for something. Ten times the processor time of an event, for a machine that is busy.
+    wall: float = 20.0
 
 
 def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = False) -> tuple[str, ...]:

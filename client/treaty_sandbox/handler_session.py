@@ -11,11 +11,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import HandlerPackage, Role
 from treaty_consensus.printable import printable
 from treaty_handler import Effect, Event, Value
-from treaty_io.codes import AgentCode, ClientHandlerCode, SessionCode
+from treaty_io.codes import AgentCode, ClientHandlerCode, SandboxCode, SessionCode
 
 from .bubblewrap import SandboxLimits
 from .operation_schemas import Operations
@@ -178,6 +178,7 @@ class HandlerSession:
         self._rules = rules
         self._parameters = parameters
         self._home = worker.package.digest, worker.local, worker.peers
+        self._kept: bytes | None = None
 
     @property
     def role(self) -> str:
@@ -199,6 +200,11 @@ class HandlerSession:
         """Return whether a call has no `Return`, or an invoked function no `Result`."""
         return self._rules.has_calls
 
+    @property
+    def kept(self) -> bytes | None:
+        """Return the snapshot after the last event, or None: of a shared role, whose session goes on when its worker dies."""
+        return self._kept
+
     async def handle(self, event: Event) -> list[Effect]:
         """Deliver an event and return its effects, which may happen, in this order.
 
@@ -208,23 +214,52 @@ class HandlerSession:
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
         - `Refused` (`handler.failed`), `Unavailable` (`sandbox.limit`, `sandbox.died`): the worker is dead, and none of the
-          event's effects may happen.
+          event's effects may happen. After `Unavailable` a session that has `kept` a snapshot is at rest, as before the event.
         - `ValueError`: the session is at rest.
         """
         async with self._awake() as worker:
-            # Inside the turn, so that rules and handler see the events of concurrent callers in the same order.
-            if not self._rules.enter(event):
-                return []
-            fields = await worker._exchange("effects", "event", self._number, *framing.event_parts(event))
+            if not self._rules.role.is_shared:
+                return await self._deliver(worker, event)
+            before = self._rules.copy()
             try:
-                # All effects are checked before the first one is returned: a refused event happens as a whole or not at all.
-                return self._rules.leave(event, framing.decode_effects(fields))
-            except ValueError as error:
-                raise worker.offence() from error
-            except TreatyError as error:
-                # The handler's state assumes that its effects happened. They did not, so the session cannot go on.
-                worker._process.kill(error)
+                effects = await self._deliver(worker, event)
+                # Before the effects: without it an event that happened would be forgotten with its worker.
+                self._kept = await self._copied(worker)
+            except Unavailable as error:
+                if self._kept is not None and error.code in (SandboxCode.DIED, SandboxCode.LIMIT):
+                    self._rules, self._worker = before, None
                 raise
+            return effects
+
+    async def _deliver(self, worker: Worker, event: Event) -> list[Effect]:
+        # Inside the turn, so that rules and handler see the events of concurrent callers in the same order.
+        if not self._rules.enter(event):
+            return []
+        fields = await worker._exchange("effects", "event", self._number, *framing.event_parts(event))
+        try:
+            # All effects are checked before the first one is returned: a refused event happens as a whole or not at all.
+            return self._rules.leave(event, framing.decode_effects(fields))
+        except ValueError as error:
+            raise worker.offence() from error
+        except TreatyError as error:
+            # The handler's state assumes that its effects happened. They did not, so the session cannot go on.
+            worker._process.kill(error)
+            raise
+
+    async def _copied(self, worker: Worker) -> bytes | None:
+        """Return a snapshot of the session, which goes on; None if the handler has none now."""
+        try:
+            return self._bounded(worker, await worker._ask("bytes", bytes, "copy", self._number, MAX_SNAPSHOT))
+        except Refused as error:
+            if error.code != SessionCode.SNAPSHOT:
+                raise
+            return None
+
+    def _bounded(self, worker: Worker, snapshot: bytes) -> bytes:
+        # The worker got the limit, but a handler can write to the pipe itself.
+        if len(snapshot) > MAX_SNAPSHOT:
+            raise worker.offence()
+        return snapshot
 
     async def rest(self) -> bytes:
         """Leave the worker and return the handler's snapshot, at most `MAX_SNAPSHOT` bytes, for `resume`.
@@ -234,11 +269,12 @@ class HandlerSession:
         then the worker is dead.
         """
         async with self._awake() as worker:
+            if self._kept is not None:
+                # It is that of now. The worker may have died; if it lives, the caller ends it.
+                self._worker = None
+                return self._kept
             # With its snapshot the worker forgets the session.
-            snapshot = await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT)
-            # The worker got the limit, but a handler can write to the pipe itself.
-            if len(snapshot) > MAX_SNAPSHOT:
-                raise worker.offence()
+            snapshot = self._bounded(worker, await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT))
             self._worker = None
         return snapshot
 

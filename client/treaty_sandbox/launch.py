@@ -17,12 +17,17 @@ from typing import Protocol
 import msgspec
 
 from .bubblewrap import Isolation, SandboxLimits, command, unavailable
+from .processor_clock import ProcessorClock
 
 _REAP_SECONDS = 5.0  # for bubblewrap to name its child, and again to end; afterwards it is killed itself
 
 
 class Process(Protocol):
     """A process that can be ended."""
+
+    @property
+    def clock(self) -> ProcessorClock:
+        """Return the clock of the worker, which is ready."""
 
     def kill(self) -> None:
         """End it and all its children at once. May be called at any time and repeatedly, from the loop's thread."""
@@ -72,6 +77,14 @@ class Program:
         except OSError as error:
             raise unavailable(str(error)) from error
         return cls(process)
+
+    @property
+    def clock(self) -> ProcessorClock:
+        if self._process.stdout is None:
+            return ProcessorClock(self._process.pid)
+        # The first child is the worker, because of --as-pid-1. That of root is the outer bubblewrap's init, which only waits.
+        child = self._first_child.result() if self._first_child.done() and os.getuid() != 0 else None
+        return ProcessorClock.of_pidfd(child) if child is not None else ProcessorClock(None)
 
     def kill(self) -> None:
         # Without the child's number `reap` ends it.

@@ -50,6 +50,10 @@ class MovableSession(RunningHandler, Protocol):
         """Return whether the session has a worker that can still answer."""
 
     @property
+    def may_go_on(self) -> bool:
+        """Return whether the session is as it was before its last event when its worker dies at it, and can `resume`."""
+
+    @property
     def has_calls(self) -> bool:
         """Return whether a call or a function of the session is under way, so that its next event comes soon."""
 
@@ -294,17 +298,29 @@ class PassiveHandler:
             session = await self._awake()
             # The next event may have changed the state so that a snapshot works again.
             self._is_movable = True
-            began = asyncio.get_running_loop().time()
             try:
-                return await session.handle(event)
-            except TreatyError as error:
-                if not session.alive:  # a session that is still alive did not get the event, and is unchanged
-                    self._error = self._error or error
-                raise
-            finally:
-                if self._has_worker:  # `close` may have run during the event
-                    self._workers.used(self)
-                    self._note_time(asyncio.get_running_loop().time() - began)
+                return await self._deliver(session, event)
+            except Unavailable:
+                if session.alive or not session.may_go_on or self._error is not None:
+                    raise
+            # The worker died, perhaps of another cause than this event. Once: an event that kills each worker ends its session.
+            await self._dismiss()
+            session = await self._awake()
+            return await self._deliver(session, event, last=True)
+
+    async def _deliver(self, session: MovableSession, event: Event, *, last: bool = False) -> Sequence[Effect]:
+        began = asyncio.get_running_loop().time()
+        try:
+            return await session.handle(event)
+        except TreatyError as error:
+            # A session that is still alive did not get the event, and is unchanged.
+            if not session.alive and (last or not session.may_go_on or not isinstance(error, Unavailable)):
+                self._error = self._error or error
+            raise
+        finally:
+            if self._has_worker:  # `close` may have run during the event
+                self._workers.used(self)
+                self._note_time(asyncio.get_running_loop().time() - began)
 
     async def wake(self) -> None:
         """Get a worker, if the session has none. Raises the same errors as `handle`."""

@@ -16,10 +16,13 @@ from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_io.abandonable import abandonable
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import ClientHandlerCode, SandboxCode, SessionCode
 
 from .bubblewrap import SandboxLimits, unavailable
 from .launch import Process, Starter
+from .processor_clock import ProcessorClock
+from .request_timeout import RequestTimeout
 from .worker import framing
 
 _DIED = "The handler's worker died: it crashed, was killed, or used up its memory or time."
@@ -31,9 +34,11 @@ class WorkerProcess:
     Make one request at a time. `kill` may be called at any time and repeatedly, from the loop's thread.
     """
 
-    def __init__(self, process: Process, pipe: _Pipe) -> None:
+    def __init__(self, process: Process, pipe: _Pipe, wall: float) -> None:
         self._process = process
         self._pipe = pipe
+        self._wall = wall
+        self._clock = ProcessorClock(None)  # the worker's, when it is ready
         pipe.on_hang_up = self.kill  # ends a worker that misbehaves between two requests at once
         self._reaper: asyncio.Task[None] | None = None
 
@@ -52,13 +57,14 @@ class WorkerProcess:
                 ours.close()
                 raise
         pipe = _Pipe(limits.reply)
-        worker = cls(process, pipe)
+        worker = cls(process, pipe, limits.wall)
         try:
             # Before the pipe is connected: the worker may answer at once, and bytes that are not expected are an offence.
             ready = pipe.expect()
             await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
-            async with asyncio.timeout(limits.start):
+            async with AwakeTimeout(limits.start):
                 await ready
+            worker._clock = process.clock
         except (TreatyError, TimeoutError, OSError) as error:
             await worker.close()
             raise unavailable(process.said()) from error
@@ -68,7 +74,7 @@ class WorkerProcess:
         return worker
 
     async def request(self, *parts: object, seconds: float) -> framing.WorkerMessage:
-        """Send one request and return its reply. `seconds`: the deadline.
+        """Send one request and return its reply. `seconds`: of the worker's processor (`RequestTimeout`).
 
         Raises `Unavailable` (`sandbox.limit`, `sandbox.died`), `Refused` (`handler.…`, `session.snapshot`),
         `Malformed` (`handler.rejected`) or `TooLarge` (`handler.package`). The worker is still alive after `handler.rejected`,
@@ -79,13 +85,16 @@ class WorkerProcess:
         except ValueError as error:
             raise TooLarge(HandlerCode.PACKAGE, f"A worker is sent at most {framing.MAX_FRAME} bytes at once.") from error
         due = self._pipe.expect()
+        # Before the request is sent: its time begins here.
+        timeout = RequestTimeout(self._clock, seconds, self._wall)
         self._pipe.send(frame)
         try:
-            async with asyncio.timeout(seconds):
+            async with timeout:
                 reply = framing.decode_reply(await due)
         # The worker may still send the late reply. The next request would take it for its own, so the worker ends.
         except TimeoutError as error:
-            late = Unavailable(SandboxCode.LIMIT, f"The handler took longer than {seconds:g} s and was ended.")
+            limit = f"{seconds:g} s of its processor" if timeout.left > 0 else f"{max(seconds, self._wall):g} s"
+            late = Unavailable(SandboxCode.LIMIT, f"The handler took longer than {limit} and was ended.")
             self.kill(late)
             raise late from error
         except ValueError as error:
@@ -100,7 +109,7 @@ class WorkerProcess:
 
     async def batch(self, *requests: Sequence[object], seconds: float) -> list[framing.WorkerMessage]:
         """Send several requests at once and return their replies. The worker stops at the first that fails, whose error is
-        raised as by `request`. `seconds`: the deadline for all of them."""
+        raised as by `request`. `seconds`: for all of them."""
         reply = await self.request("batch", *requests, seconds=seconds)
         try:
             if reply.kind != "batch":

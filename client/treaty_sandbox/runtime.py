@@ -175,8 +175,14 @@ class _Sandboxed:
     def has_calls(self) -> bool:
         return self._session.has_calls
 
+    @property
+    def may_go_on(self) -> bool:
+        return self._session.kept is not None
+
     async def handle(self, event: Event) -> Sequence[Effect]:
-        return await self._session.handle(event)
+        effects = await self._session.handle(event)
+        self._snapshot = self._session.kept or b""
+        return effects
 
     async def rest(self) -> None:
         self._snapshot = await self._session.rest()
@@ -189,8 +195,7 @@ class _Sandboxed:
             # The session stays at rest with its snapshot, and can resume in another worker.
             await worker.close()
             raise
-        # Only now: the old snapshot is outdated with the next event.
-        self._worker, self._snapshot = worker, b""
+        self._worker = worker
 
     async def close(self) -> None:
         await self._worker.close()

@@ -18,12 +18,14 @@ from pathlib import Path
 
 from treaty_consensus.errors import Unavailable
 from treaty_io.abandonable import abandonable
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import SandboxCode
 from treaty_io.task_set import TaskSet
 
 from . import interpreter
 from .bubblewrap import Isolation, SandboxLimits, command, unavailable
 from .launch import DirectStarter, Process, Program, Starter
+from .processor_clock import ProcessorClock
 
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS)
 """The errors of `unshare` under a policy, and in a kernel without one of the namespaces."""
@@ -185,7 +187,7 @@ class Template:
     async def _answer(self) -> tuple[int, list[int]]:
         """Return the number of an error or 0, and descriptors."""
         try:
-            async with asyncio.timeout(self._limits.start):
+            async with AwakeTimeout(self._limits.start):
                 await _readable(self._control.fileno())
             answer, handles, *_ = socket.recv_fds(self._control, 16, 1, socket.MSG_CMSG_CLOEXEC)
             if not answer:
@@ -212,6 +214,10 @@ class ForkedProcess:
         self._handle, self._template = handle, template
         self._reaper: asyncio.Task[None] | None = None
         self._is_gone = False
+
+    @property
+    def clock(self) -> ProcessorClock:
+        return ProcessorClock.of_pidfd(self._handle)
 
     def kill(self) -> None:
         if not self._is_gone:

@@ -97,6 +97,15 @@ class SessionRules:
         self._timers: set[str] = set()
         self._stored: dict[str, int] = {}
 
+    def copy(self) -> SessionRules:
+        """Return the rules as they are now, to go back to after an event that did not happen."""
+        copied = SessionRules(self.role, self._operations, ())
+        copied.peers, copied.ended, copied._opened = set(self.peers), self.ended, self._opened
+        copied._calls = {call: replace(pending) for call, pending in self._calls.items()}
+        copied._invokes = {call: replace(pending) for call, pending in self._invokes.items()}
+        copied._timers, copied._stored = set(self._timers), dict(self._stored)
+        return copied
+
     @property
     def pending_calls(self) -> tuple[str, ...]:
         """Return the ids of calls without a `Return`; when the session has ended, these calls have failed."""

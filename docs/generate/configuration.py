@@ -75,8 +75,9 @@ _MEANINGS = {
     "sandbox.reply": "one reply of a worker",
     "sandbox.cpu": "seconds of processor time over a worker's life",
     "sandbox.start": "seconds for making the sandbox",
-    "sandbox.load": "seconds for compiling and importing a handler",
-    "sandbox.event": "seconds for one event",
+    "sandbox.load": "seconds of processor time for compiling and importing a handler",
+    "sandbox.event": "seconds of processor time for one event",
+    "sandbox.wall": "seconds for one event in all; a pause of the agent's process counts a part at most",
     "recordings": "a folder for each session of a handler as a vector; relative to the home",
     "transcripts": "a folder for a transcript of each session; relative to the home",
 }

@@ -16,11 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from stage import Stage
 
-from .chaos import FULL, SHORT, Chaos, of_rounds
+from .chaos import FULL, PAUSED, SHORT, Chaos, of_rounds
 from .oracle import LOST, Report, judge
 from .world import AUDITOR, DOMAINS, SERVING, TRAVELLER, World, lines_of
 
-FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL}
+FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL, "pauses": PAUSED}
 
 
 def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: float, down: float, quiet: bool = False) -> Report:

@@ -5,6 +5,7 @@ No method waits for a quiet moment, and none tells an agent that a fault comes.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 import time
@@ -15,9 +16,11 @@ from dataclasses import dataclass, field
 from processes import Actor
 from stage import REGISTRY
 
-from .world import FLIGHTS, HERE, HOTELS, PAYMENTS, PLANNER, World
+from .world import FLIGHTS, HERE, HOTELS, PAYMENTS, PLANNER, TRAVELLER, World
 
 MINUTES_5 = 300
+PAUSES = (2.5, 5.0, 10.0)
+"""Seconds of pauses of a machine, one after the other. An event of a handler with code may take less."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,9 @@ class Chaos:
     down: float
     happened: list[Fault] = field(default_factory=list)
     now: str = ""
+
+    def __post_init__(self) -> None:
+        self._pauses = itertools.cycle(PAUSES)
 
     def run(self, faults: Sequence[str], *, trips: int, finished: Callable[[], int]) -> None:
         """Do the faults, spread over a number of trips. `finished`: returns the number of trips that are over."""
@@ -89,6 +95,22 @@ class Chaos:
     def bank_hangs(self) -> None:
         """The bank takes connections and answers nothing."""
         self._stop(PAYMENTS)
+
+    def planner_paused(self) -> None:
+        """The machine of the agency is paused in the midst of trips."""
+        self._stop(PLANNER, next(self._pauses))
+
+    def vendor_paused(self) -> None:
+        """The machine of a vendor is paused."""
+        self._stop(FLIGHTS, next(self._pauses))
+
+    def bank_paused(self) -> None:
+        """The machine of the bank is paused in the midst of payments, whose handler is in a sandbox."""
+        self._stop(PAYMENTS, next(self._pauses))
+
+    def traveller_paused(self) -> None:
+        """The machine of the traveller is paused, with calls and approvals under way."""
+        self._stop(TRAVELLER, next(self._pauses))
 
     def vendor_moves(self) -> None:
         """A vendor starts at another address; the old process dies when the domain names the new one."""
@@ -153,11 +175,11 @@ class Chaos:
         self.world.start_agent(domain, environment=shifted)
         self.world.wait(domain)
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, name: str, seconds: float = 0.0) -> None:
         process = self.world.actors[name].process
         process.send_signal(signal.SIGSTOP)
         try:
-            time.sleep(self.down)
+            time.sleep(seconds or self.down)
         finally:
             process.send_signal(signal.SIGCONT)
 
@@ -174,6 +196,8 @@ class Chaos:
 
 
 SHORT = ("vendor_killed", "registry_restarts", "bank_hangs", "vendor_moves", "planner_killed")
+PAUSED = ("bank_paused", "planner_paused", "vendor_paused", "traveller_paused", "bank_paused")
+"""Five, so that each agent has a pause of another length in each round."""
 ONCE = ("version_published", "handler_yanked")
 """Faults that can happen only once in a world, in this order."""
 FULL = (

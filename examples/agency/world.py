@@ -107,7 +107,7 @@ class World:
         if not (stage.root / "registry.pem").exists():
             stage.authority.issue("registry", [REGISTRY])
         command = ["serve", *new, "--json", "--data", str(stage.root / "registry"), "--port", str(port), "--origin", REGISTRY]
-        command += ["--tls-cert", str(stage.root / "registry.pem"), "--tls-key", str(stage.root / "registry.url")]
+        command += ["--tls-cert", str(stage.root / "registry.pem"), "--tls-key", str(stage.root / "registry.key")]
         command += [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in DOMAINS]
         command += ["--ca", str(stage.authority.certificate)]
         self._start(REGISTRY, [str(BIN / "treaty-registry"), *command])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
+from pauses import pause
 from rejections import rejection
 from sandboxes import Probe, descendants, gone, left, open_descriptors, probe, sandboxed
 
@@ -16,7 +19,7 @@ from treaty_handler import Call, Opened
 from treaty_sandbox import SandboxLimits, SandboxPool
 
 HELPERS = str(Path(__file__).resolve().parents[1] / "support")
-SHORT = SandboxLimits(event=0.5, load=5.0)
+SHORT = SandboxLimits(event=0.5, load=5.0, wall=1.0)
 
 
 async def ends_with(inside: Probe, code: str, expected: str) -> None:
@@ -61,6 +64,30 @@ async def test_memory() -> None:
         # Whoever catches the error keeps living, within the same limit.
         assert await inside.run("try:\n    bytearray(1 << 30)\nexcept MemoryError:\n    value = 'caught'") == "caught"
         assert await inside.run("value = 1") == 1
+
+
+async def test_a_pause_of_the_host_or_of_the_worker_ends_no_worker() -> None:
+    busy = "value = sum(range(1_000_000))"
+    async with probe(limits=SandboxLimits(event=0.3)) as inside:
+        asking = asyncio.create_task(inside.run(busy))
+        await asyncio.sleep(0.01)  # the worker has the request
+        pause(1)  # the event loop of a process that is stopped: the reply comes meanwhile, and the time passes
+        assert await asking == sum(range(1_000_000))
+        [worker] = sandboxed()
+        os.kill(worker, signal.SIGSTOP)
+        asking = asyncio.create_task(inside.run(busy))
+        await asyncio.sleep(1)
+        os.kill(worker, signal.SIGCONT)
+        assert await asking == sum(range(1_000_000))
+
+
+@pytest.mark.threat(52)
+async def test_a_pause_of_the_host_is_no_time_for_a_loop() -> None:
+    async with probe(limits=SandboxLimits(event=0.3)) as inside:
+        asking = asyncio.create_task(ends_with(inside, "while True: pass", "sandbox.limit"))
+        await asyncio.sleep(0.01)
+        pause(0.6)
+        await asking
 
 
 async def test_a_crash() -> None:

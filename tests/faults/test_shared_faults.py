@@ -118,6 +118,23 @@ async def test_a_handler_that_never_answers_a_join_ends_its_session_and_not_the_
         assert await shared.call("announce", text="After.") == 0
 
 
+async def test_a_session_goes_on_from_its_last_snapshot_when_its_worker_is_killed(tmp_path: Path) -> None:
+    async with room(ASSEMBLY, AgentConfig(home=tmp_path / "home")) as meeting:
+        members = [await meeting.joined(f"{name}.example") for name in ("ada", "bob")]
+        for number in range(1, 5):
+            # Some workers die with a message under way, some between two.
+            calls = [asyncio.create_task(says.call("say", text=f"Text {number}.")) for _, says in members]
+            if number % 2:
+                await asyncio.gather(*calls)
+            for pid in sandboxed():
+                os.kill(pid, signal.SIGKILL)
+            assert sorted([await call for call in calls]) == [2 * number - 1, 2 * number]
+        for member, _ in members:
+            await member.has_heard(*(f"Text {1 + place // 2}." for place in range(8)))
+            assert len(member.heard) == 8
+        assert len(meeting.agent.shared(meeting.uri).members) == 2
+
+
 @pytest.mark.deep
 async def test_a_session_whose_snapshot_is_too_large_goes_on_in_its_worker(tmp_path: Path) -> None:
     folder = changed(tmp_path, "room.py", "return encode_json(vars(self))", 'return encode_json(vars(self)) + b" " * 70_000')
@@ -137,15 +154,23 @@ async def test_a_session_whose_snapshot_is_too_large_goes_on_in_its_worker(tmp_p
 
 
 @pytest.mark.deep
-async def test_two_hundred_members_of_a_killed_worker_are_told_and_can_come_back(tmp_path: Path) -> None:
-    async with room(ASSEMBLY, AgentConfig(home=tmp_path / "home")) as meeting:
+async def test_two_hundred_members_of_a_killed_worker_stay_and_one_whose_message_kills_each_worker_ends_the_session(
+    tmp_path: Path,
+) -> None:
+    dying = (
+        "if message['text'] == 'Die.':\n                        __import__('os')._exit(1)\n                    self.asked += 1\n"
+    )
+    folder = changed(tmp_path, "room.py", "self.asked += 1\n", dying)
+    async with room(folder, AgentConfig(home=tmp_path / "home")) as meeting:
         joined = [await meeting.joined(f"m{number}.example") for number in range(200)]
         assert await joined[0][1].call("say", text="Kept.") == 1
         await asyncio.gather(*(member.has_heard("Kept.") for member, _ in joined))
         for pid in sandboxed():
             os.kill(pid, signal.SIGKILL)
+        assert await joined[1][1].call("say", text="Not lost.") == 2
+        await asyncio.gather(*(member.has_heard("Kept.", "Not lost.") for member, _ in joined))
         with pytest.raises(TreatyError):
-            await joined[1][1].call("say", text="Lost.")
+            await joined[1][1].call("say", text="Die.")
         # Each member learns of it without a call of its own.
         await until(lambda: not meeting.agent.metrics().sessions_in)
         for _, session in joined:
@@ -153,8 +178,8 @@ async def test_two_hundred_members_of_a_killed_worker_are_told_and_can_come_back
                 await session.call("say", text="Hello?")
             assert caught.value.peer_code == "sandbox.died"
         again, says = await meeting.joined("m7.example")
-        await again.has_heard("Kept.")
-        assert await says.call("say", text="After.") == 2
+        await again.has_heard("Kept.", "Not lost.")
+        assert await says.call("say", text="After.") == 3
 
 
 @pytest.mark.deep

@@ -79,6 +79,8 @@ class Inline:
         self._role, self._snapshot = role, b""
         self._rules = SessionRules(CHECKED.roles[role], OPERATIONS, [PEER])
 
+    may_go_on = False
+
     @property
     def alive(self) -> bool:
         return self.diary is not None

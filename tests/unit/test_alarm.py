@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+
+import pytest
+from pauses import pause
 
 from treaty_agent.testing.virtual_time import run
 from treaty_io.alarm import Alarm
+from treaty_io.alarm_timeout import AlarmTimeout
 
 
 class Rung:
@@ -78,3 +83,37 @@ def test_a_cancelled_alarm_and_one_without_a_time_never_ring() -> None:
         assert cancelled.times == never.times == []
 
     run(main())
+
+
+def test_after_a_pause_what_had_arrived_goes_before_what_was_due() -> None:
+    async def main() -> None:
+        loop, (ours, theirs), happened = asyncio.get_running_loop(), os.pipe(), []
+        alarms = [Alarm(lambda name=name: happened.append(name)) for name in ("first", "second")]  # type: ignore[misc]
+        alarms[0].set_in(0.05)
+        alarms[1].set_in(0.35)
+        due = loop.time() + 0.05
+
+        def read() -> None:
+            happened.append(os.read(ours, 1).decode())
+            alarms[0].set(due)
+
+        loop.add_reader(ours, read)
+        await asyncio.sleep(0)
+        os.write(theirs, b"abc")
+        pause(0.6)  # a process that is stopped: three messages wait, each of which takes a turn of the loop
+        try:
+            with pytest.raises(TimeoutError):
+                async with AlarmTimeout(due):
+                    await asyncio.sleep(60)
+            # Messages that set the due time again delay it no further.
+            async with asyncio.timeout(5):
+                while len(happened) < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert happened[:3] == ["a", "b", "c"]
+            assert set(happened[3:]) == {"first", "second"}
+        finally:
+            loop.remove_reader(ours)
+            os.close(ours)
+            os.close(theirs)
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meetings import URI_2, product_info
+from pauses import pause
 from queued_steps import Queue
 
 from treaty_agent.sessions.handler_context import HandlerContext
@@ -62,6 +63,30 @@ def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: P
         assert len([event for event in handler.seen if isinstance(event, Timer)]) == 1
 
     run(main())
+
+
+def test_timers_that_were_due_in_a_pause_ring_in_their_order_after_the_messages_that_arrived(tmp_path: Path) -> None:
+    async def main() -> None:
+        hosted, handler, queue = host(tmp_path)
+        names = {"late": 0.5, "gone": 0.2, "early": 0.1, "last": 0.45}
+        handler.effects = [
+            *(SetTimer(name=name, seconds=seconds) for name, seconds in names.items()),
+            SetTimer(name="gone", seconds=None),
+        ]
+        await hosted.received(b"")
+        handler.effects = []
+        pause(0.6)  # the pause: one timer is only a little late at its end
+        for _ in range(3):  # each in a later turn of the loop, as messages of a socket
+            await asyncio.sleep(0.01)
+            await hosted.received(b"")
+        while len(queue.steps) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await queue.perform()
+        rung = [event.name if isinstance(event, Timer) else "message" for event in handler.seen]
+        assert rung == ["message"] * 4 + ["early", "last", "late"]
+        await hosted.close()
+
+    asyncio.run(main())
 
 
 def test_what_comes_for_a_handler_that_was_replaced_is_not_delivered(tmp_path: Path) -> None:

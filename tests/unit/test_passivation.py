@@ -26,9 +26,9 @@ class Worker:
 
 class Counter:
     """A session of a handler that adds up what it receives. It has no snapshot of a sum over a hundred. `has_calls`: whether its
-    next event comes soon."""
+    next event comes soon. `may_go_on`: whether `snapshot` is that of the last event."""
 
-    has_calls = False
+    has_calls = may_go_on = False
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -51,7 +51,12 @@ class Counter:
             raise Refused("handler.failed", "The handler raised.")
         if not isinstance(event, Received):
             return []
+        if event.data == b"deadly":
+            self.worker.alive = False
+            raise Unavailable("sandbox.died", "It died.")
         self.worker.total += int(event.data)
+        if self.may_go_on:
+            self.snapshot = self.worker.total
         return [Send(peer=PEER, data=str(self.worker.total).encode())]
 
     async def rest(self) -> None:
@@ -499,3 +504,24 @@ def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch
         assert ended == {"flood": [1, 1, 2, 2, 3, 3, 4, 4], "honest": [1], "small": [1]}
 
     run(main())
+
+
+@simulated
+async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_and_not_an_event_that_kills_each() -> None:
+    case = Case()
+    handler = await case.open()
+    case.sessions[0].may_go_on = True
+    assert await add(handler, 1) == 1
+    case.workers[0].alive = False
+    assert await add(handler, 2) == 3
+    case.workers[1].alive = False
+    case.broken = True
+    with pytest.raises(Refused):
+        await add(handler, 4)
+    case.broken = False
+    assert await add(handler, 4) == 7
+    with pytest.raises(Unavailable):
+        await handler.handle(Received(peer=PEER, data=b"deadly"))
+    with pytest.raises(Unavailable):
+        await add(handler, 1)
+    assert (len(case.workers), case.living) == (4, 0)

@@ -44,6 +44,7 @@ from treaty_consensus.errors import TooLarge, TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Return, Value
 from treaty_io.abandonable import abandonable
+from treaty_io.alarm_timeout import AlarmTimeout
 from treaty_io.codes import OperationCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 from treaty_sandbox.schemas import measure
@@ -197,7 +198,7 @@ class CallTable:
     async def _within(self, call: OpenCall, described: Call, seconds: float) -> Any:
         """Make a call inside of the middleware. `seconds`: its time."""
         try:
-            async with asyncio.timeout_at(call.due):
+            async with AlarmTimeout(call.due):
                 return await self._session.pipeline.call(described, partial(self._exchange, call))
         except TimeoutError as error:
             raise self._noted(call.late(seconds)) from error
@@ -215,11 +216,11 @@ class CallTable:
     async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
         """Send the call of a stream and yield its items."""
         items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
-        limit = self._session.time_limit(operation)
+        limit, clock = self._session.time_limit(operation), asyncio.get_running_loop().time
         assert items is not None
         self._enter(call).trace = described.context.trace
         try:
-            async with asyncio.timeout(limit):
+            async with AlarmTimeout(clock() + limit):
                 await self._submit(call)
                 more = await call.is_ready(items)
             self._note(began, True)
@@ -227,7 +228,8 @@ class CallTable:
                 yield self._take(call, items)
                 # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
                 # owes one.
-                async with asyncio.timeout(limit := self._session.time_limit(operation)):
+                limit = self._session.time_limit(operation)
+                async with AlarmTimeout(clock() + limit):
                     more = await call.is_ready(items)
         except TimeoutError as error:
             self._note(began, False)

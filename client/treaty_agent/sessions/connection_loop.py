@@ -237,8 +237,8 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
 
     def _next(self) -> Step | None:
         """Return the next step, or None: the deadline that has passed, what was posted, the next message of the peer."""
-        # The deadline goes first: a busy peer must not be able to delay it with messages.
-        if self._due_at <= asyncio.get_running_loop().time():
+        # The deadline goes first: a busy peer must not be able to delay it with messages. After a pause those that arrived do.
+        if self._due_at <= asyncio.get_running_loop().time() and not self._alarm.is_held:
             return self._tick
         if self._steps:
             return self._steps.popleft()

@@ -19,6 +19,7 @@ are posted to that task.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ from treaty_handler import (
     SetTimer,
     Timer,
 )
+from treaty_io.alarm import Alarm
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import SandboxCode, SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
@@ -104,7 +107,10 @@ class HandlerHost:
         self.is_open = False
         self._handler, self._context, self._store = handler, context, store
         self._port = port
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        # One alarm for all timers, made for the first: so they keep their order after a pause of this process.
+        self._timers: dict[str, float] = {}
+        self._alarm: Alarm | None = None
+        self._due_at = math.inf
         self._functions = functions
         # Made at the first `Invoke`: a handler that only calls the other side has none.
         self._invocations: Invocations | None = None
@@ -196,8 +202,8 @@ class HandlerHost:
     async def _close(self) -> None:
         self._closed = True
         self._context.activity.sessions[self._context.is_initiator] -= 1
-        for timer in self._timers.values():
-            timer.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._invocations is None or not self._invocations.is_running:
             await self._handler.close()
         else:
@@ -223,7 +229,7 @@ class HandlerHost:
             return await self._handler.handle(event)  # it never waits, so nothing could interrupt it
         try:
             # A handler that hangs ends its own session, not the agent.
-            async with asyncio.timeout(self._context.handler_time):
+            async with AwakeTimeout(self._context.handler_time):
                 return await self._handler.handle(event)
         except TimeoutError as error:
             raise Unavailable(SandboxCode.LIMIT, "The protocol's handler did not answer in time.") from error
@@ -273,19 +279,27 @@ class HandlerHost:
             await self._port.send(effect.data, early=cause.early, metadata=cause.sent)
 
     def _set_timer(self, effect: SetTimer) -> None:
-        before = self._timers.pop(effect.name, None)
-        if before is not None:
-            before.cancel()
         if effect.seconds is None:
+            self._timers.pop(effect.name, None)
             return
-        loop = asyncio.get_running_loop()
-        handle: asyncio.TimerHandle = loop.call_later(
-            effect.seconds, lambda: self._port.post(partial(self._ring, effect.name, handle))
-        )
-        self._timers[effect.name] = handle
+        due = self._timers[effect.name] = asyncio.get_running_loop().time() + effect.seconds
+        # A timer that was cancelled or put off rings in vain. To look for the first here would cost each `SetTimer` all timers.
+        if due < self._due_at:
+            self._ring_at(due)
 
-    async def _ring(self, name: str, handle: asyncio.TimerHandle) -> None:
-        if self._timers.get(name) is handle:  # else it was replaced or cancelled after it expired
+    def _ring_at(self, due: float) -> None:
+        self._alarm, self._due_at = self._alarm or Alarm(self._ring), due
+        self._alarm.set(due)
+
+    def _ring(self) -> None:
+        # The alarm may ring a little early.
+        now = max(self._due_at, asyncio.get_running_loop().time())
+        for due, name in sorted((due, name) for name, due in self._timers.items() if due <= now):
+            self._port.post(partial(self._expire, name, due))
+        self._ring_at(min((due for due in self._timers.values() if due > now), default=math.inf))
+
+    async def _expire(self, name: str, due: float) -> None:
+        if self._timers.get(name) == due:  # else it was replaced or cancelled after it expired
             del self._timers[name]
             await self._give(Timer(name=name, at=event_time()), _LATE)
 

@@ -28,6 +28,7 @@ from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Cancel, Event, Failure, Invoke, Item, Request, Result, Value
+from treaty_io.alarm_timeout import AlarmTimeout
 from treaty_io.codes import OperationCode, SessionCode
 from treaty_io.identity import PeerIdentity
 from treaty_sandbox.validation import MAX_PENDING
@@ -190,7 +191,7 @@ class Invocations:
                 if due <= began:
                     raise TimeoutError  # the caller does not wait any more
                 # A function in a thread cannot be cancelled; only its result is dropped.
-                async with asyncio.timeout_at(due):
+                async with AlarmTimeout(due):
                     value = await self._context.pipeline.call(call, partial(self._perform, operation))
         except Exception as error:
             return Result(call=id, error=self._failures.raised(operation, error, *_caller(one)))
@@ -230,7 +231,7 @@ class Invocations:
         """Return the next item, or `_END`, when the handler asks for one."""
         await one.has_credit.wait()
         # Only here: while nothing is asked for, the function does not run and may not be late.
-        async with asyncio.timeout(one.operation.timeout):
+        async with AlarmTimeout(asyncio.get_running_loop().time() + one.operation.timeout):
             value: object = await anext(items, _END)
         one.credit -= 1
         if not one.credit:

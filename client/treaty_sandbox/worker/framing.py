@@ -10,6 +10,7 @@
     ["open", session, role, parameters, snapshot]    ["done"]
     ["event", session, tag, fields]                  ["effects", [[tag, fields], …]]
     ["snapshot", session, limit]                     ["bytes", bytes], and the session is closed
+    ["copy", session, limit]                         ["bytes", bytes], a snapshot; the session goes on
     ["batch", request, …]                            ["batch", reply, …], up to the first that failed
     ["close", session]                               ["done"]
     ["encode", message]                              ["bytes", bytes]

@@ -71,6 +71,7 @@ class Server:
             "open": self._open,
             "event": self._event,
             "snapshot": self._snapshot,
+            "copy": self._copy,
             "close": self._close,
             "encode": self._encode,
             "decode": self._decode,
@@ -123,6 +124,11 @@ class Server:
             raise _WrongType("handle did not return a sequence of effects") from error
 
     def _snapshot(self, session: msgspec.Raw, limit: msgspec.Raw) -> _Parts:
+        snapshot = self._copy(session, limit)
+        self._close(session)
+        return snapshot
+
+    def _copy(self, session: msgspec.Raw, limit: msgspec.Raw) -> _Parts:
         try:
             snapshot = self._sessions[framing.decode_any(session)].snapshot()
         # A worker without memory has to end. Any other error means only that this session cannot move.
@@ -132,7 +138,6 @@ class Server:
             raise _Unmovable(_describe(error)) from error
         if len(_typed(snapshot, bytes)) > framing.decode_any(limit):
             raise _Unmovable(f"it has {len(snapshot)} bytes")
-        self._close(session)
         return "bytes", snapshot
 
     def _close(self, session: msgspec.Raw) -> _Parts:
