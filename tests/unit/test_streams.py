@@ -125,7 +125,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def listed(session: Session, **arguments: Any) -> list[Any]:
-    return [item async for item in session.stream("watch", **arguments)]
+    return [item async for item in session.stream("watch", arguments)]
 
 
 @pytest.mark.sample(2)
