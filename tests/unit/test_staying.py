@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from meetings import LAPTOP, TOPIC, buyer, shop
 
-from treaty_agent import Agent, Session
+from treaty_agent import Agent, AgentConfig, Policy, Session
 from treaty_agent.sync import SyncAgent
 from treaty_agent.testing import Simulation, run
 from treaty_consensus.errors import Malformed, Refused, Unavailable
@@ -50,7 +50,7 @@ class Market:
         yield 1
 
     def stay(self, address: str = SHOP, **options: Any) -> Any:
-        serving = [self.approve, self.numbers]
+        serving: list[Callable[..., Any]] = [self.approve, self.numbers]
         return self.payer.stay(address, protocols=[self.uri], role="payer", serving=serving, **options)
 
     async def session(self) -> Session:
@@ -116,6 +116,52 @@ def test_no_refusal_is_the_last_word(caplog: pytest.LogCaptureFixture) -> None:
     simulated(body)
     refusals = [one for one in caplog.records if one.levelname == "WARNING" and "no-common-protocol" in one.getMessage()]
     assert 10 <= len(refusals) <= 60, "after pauses"
+
+
+@pytest.mark.parametrize(("role", "other"), [("payer", "payee"), ("hearer", "bell")])
+def test_a_role_that_only_serves_proposes_the_report(role: str, other: str) -> None:
+    async def main() -> None:
+        async with Simulation([PAYMENT]) as simulation:
+            config = AgentConfig(Policy(report=True, report_delay=0))
+            host, guest = simulation.agent("host.example", config), simulation.agent("guest.example", config)
+            uri, served = simulation.uri("payment"), list[str]()
+
+            async def approve(amount: int) -> bool:
+                served.append("approve")
+                return True
+
+            async def rang(bell: str) -> None:
+                served.append("rang")
+
+            async def numbers() -> AsyncIterator[int]:
+                yield 1
+
+            async def pay(amount: int) -> str:
+                return "paid"
+
+            async def count() -> int:
+                return 7
+
+            async def welcome(session: Session) -> None:
+                pass
+
+            host.on_session(uri, role=other)(welcome)
+            if other == "payee":
+                host.provides(uri, role=other)(pay)
+                host.provides(uri, role=other)(count)
+            serving: list[Callable[..., Any]] = [approve, numbers] if role == "payer" else [rang]
+            async with simulation.serving(host):
+                async with guest.stay("host.example", protocols=[uri], role=role, serving=serving):
+                    await asyncio.sleep(60)
+                    (asking,) = host.sessions()
+                    assert simulation.registry.reports == [], "nothing was done"
+                    await (asking.call("approve", amount=1) if role == "payer" else asking.call("rang", bell="front"))
+                    await asyncio.sleep(60)
+                    assert len(simulation.registry.reports) == len(served) == 1
+                await guest.aclose()
+            assert len(simulation.registry.reports) == 1
+
+    run(main())
 
 
 def test_the_first_session_is_opened_or_its_error_raised() -> None:

@@ -69,11 +69,12 @@ NO_ARGUMENTS: Arguments = MappingProxyType({})
 
 
 class CallTable:
-    """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
+    """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
+    that this side served, where it began the session. `worked`: set at the first of either."""
 
     def __init__(self, session: CallingSession) -> None:
-        self.replies = 0
-        self.replied = asyncio.Event()
+        self.replies = self.work = 0
+        self.worked = asyncio.Event()
         self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
@@ -183,6 +184,11 @@ class CallTable:
         """Return whether a call of this session ended with this error. The errors of middleware, and of the calls that middleware
         makes to others, say nothing about that."""
         return self._failures is not None and error in self._failures
+
+    def served(self) -> None:
+        """Note that this side served a call of the peer."""
+        self.work += 1
+        self.worked.set()
 
     @property
     def ended_by(self) -> TreatyError | None:
@@ -321,8 +327,10 @@ class CallTable:
 
     def _replied(self) -> None:
         self.replies += 1
+        self.work += 1
+        if self.work == 1:
+            self.worked.set()
         if self.replies == 1:
-            self.replied.set()
             self._session.replied()
 
     def _note_failure(self, began: float, error: TreatyError) -> None:

@@ -273,6 +273,8 @@ class Invocations:
         del self._pending[one.effect.call]
         try:
             await self._give(Result(call=result.call, value=result.value, error=result.error, at=event_time()))
+            if one.call.is_initiator:
+                self._port.served_call()  # after the answer was sent, so that the peer has it before the report
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise
