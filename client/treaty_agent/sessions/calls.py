@@ -109,7 +109,7 @@ class CallTable:
         call.due = began + seconds
         described = self._described(call, trace)
         try:
-            with self._session.pipeline.recorded(described):
+            with self._session.pipeline.recorded(described) as described:
                 value = await self._within(call, described, seconds)
         except TreatyError as error:
             self._note_failure(began, error)
@@ -126,7 +126,7 @@ class CallTable:
         until the first item. `limited`: as in `make`."""
         call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM, limited=limited)
         described = self._described(call, None)
-        with self._session.pipeline.recorded(described):
+        with self._session.pipeline.recorded(described) as described:
             async with aclosing(self._session.pipeline.stream(described, partial(self._items, call, within))) as items:
                 async for item in items:
                     yield item

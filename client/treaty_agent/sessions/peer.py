@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_io import tracing
 from treaty_io.codes import PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
@@ -81,17 +82,19 @@ class Peer:
         """
         attempts, trace, limited = _Attempts(self._backoff, within), next_trace(), within is not None
         arguments = dict(arguments, **named)
-        while True:
-            pooled = await self._pool.get(attempts.deadline, self._backoff)
-            attempts.begin()
-            try:
-                return await pooled.session.attempt(operation, arguments, within=attempts.left, limited=limited, trace=trace)
-            except TreatyError as error:
-                failure = error
-            finally:
-                self._pool.put(pooled)
-            await attempts.next(failure, pooled)
-            trace = trace.child()
+        # One trace for all attempts, and for the opening of the session.
+        with tracing.span("peer call"):
+            while True:
+                pooled = await self._pool.get(attempts.deadline, self._backoff)
+                attempts.begin()
+                try:
+                    return await pooled.session.attempt(operation, arguments, within=attempts.left, limited=limited, trace=trace)
+                except TreatyError as error:
+                    failure = error
+                finally:
+                    self._pool.put(pooled)
+                await attempts.next(failure, pooled)
+                trace = trace.child()
 
     def stream(
         self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
