@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,44 @@ def test_a_role_that_only_serves_proposes_the_report(role: str, other: str) -> N
                     assert len(simulation.registry.reports) == len(served) == 1
                 await guest.aclose()
             assert len(simulation.registry.reports) == 1
+
+    run(main())
+
+
+def test_a_within_that_may_mean_an_argument_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "search"
+    shutil.copytree(PAYMENT, folder)
+    manifest = folder / "manifest.json"
+    written = manifest.read_text().replace(
+        '"amount": {"type": "integer"}}', '"amount": {"type": "integer"}, "within": {"type": "integer"}}', 1
+    )
+    manifest.write_text(written)
+
+    async def main() -> None:
+        async with Simulation([folder]) as simulation:
+            market, asked = Market(simulation), list[int]()
+            host = simulation.agent("host.example")
+
+            @host.provides(market.uri, role="payee")
+            async def pay(amount: int, within: int = 0) -> str:
+                asked.append(within)
+                return "paid"
+
+            @host.provides(market.uri, role="payee")
+            async def count() -> int:
+                return 7
+
+            serving: list[Callable[..., Any]] = [market.approve, market.numbers]
+            peer = market.payer.peer("wss://host.example", protocols=[market.uri], role="payer", serving=serving)
+            async with simulation.serving(host), peer:
+                for arguments in ({}, {"amount": 1}):
+                    with pytest.raises(Malformed) as unclear:
+                        await peer.call("pay", arguments, amount=1, within=5)
+                    assert unclear.value.code == "operation.arguments"
+                assert asked == []
+                assert await peer.call("pay", {"amount": 1, "within": 9}, within=5) == "paid"
+                assert await peer.call("pay", amount=1) == "paid"
+                assert asked == [9, 0]
 
     run(main())
 
