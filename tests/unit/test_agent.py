@@ -125,7 +125,7 @@ def test_a_topic_without_protocols_and_an_empty_offer_are_refused_before_anythin
 
 def test_a_peer_that_is_not_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
-    error = run(fails(seller, customer, topic=TOPIC, peer="did:wba:somebody.example"))
+    error = run(fails(seller, customer, topic=TOPIC, did="did:wba:somebody.example"))
     assert error.code == "hello.destination"
     assert seller.runtime.opened == customer.runtime.opened == []
 

@@ -432,7 +432,7 @@ async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not
 
     for someone in (seller, customer):
         someone.agent.flow.registry.add(OFFER)
-    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "peer": seller.agent.did}
+    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
     async with meeting(seller) as tap, customer.agent.connect_over(tap, **wanted) as session:
         assert session.profile == profile
         call = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
