@@ -29,7 +29,7 @@ async def serve(agent: Agent, port: int) -> None:
             raise OperationError(403, "Join first.")
         told += 1
         # A member that reads nothing holds up the answer for a second at most, and misses the text.
-        await agent.broadcast_within(1, agent.sessions(CHAT), "said", {"name": names[member], "text": text})
+        await agent.broadcast(CHAT, "said", name=names[member], text=text, within=1)
         return told
 
     async with agent.listen("127.0.0.1", port) as bound:

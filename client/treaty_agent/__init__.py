@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .sessions.session import Session as Session
     from .sessions.shared_handler import SharedMember as SharedMember
     from .sessions.shared_session import SharedSession as SharedSession
+    from .sessions.stay import Stay as Stay
 else:
     # At their first use, so that the command line reads an agent's settings without all that an agent imports.
     __all__, __getattr__, __dir__ = lazy_names(
@@ -87,6 +88,7 @@ else:
             ".sessions.session": "ItemStream Session",
             ".sessions.shared_handler": "SharedMember",
             ".sessions.shared_session": "SharedSession",
+            ".sessions.stay": "Stay",
             "treaty_anp.flow_profile.capabilities": "FlowRequest ProtocolOffer",
             "treaty_anp.flow_profile.states": "FlowLimits FlowTimeouts",
             "treaty_anp.hello_profile.core": "Limits",

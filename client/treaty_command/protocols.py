@@ -69,7 +69,11 @@ def publish(
     steps = run(work())
     uri = steps[-1].uri
     value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [dataclasses.asdict(step) for step in steps]}
-    options.output.result(value, f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}")
+    lines = [f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}"]
+    if project.topic:
+        # Now, while its publisher can still choose who will speak it.
+        lines.append(f"To be elected, it has to be reported by several pairs of agents: treaty topic {escape(project.topic)}")
+    options.output.result(value, *lines)
 
 
 def fetch(

@@ -6,8 +6,9 @@ Tracing is on when a standard variable names a collector (`OTEL_EXPORTER_OTLP_EN
 `OTEL_TRACES_EXPORTER` is `otlp` or `console`; an application with an SDK of its own calls `use`. All other
 `OTEL_*` variables have their standard meaning: sampling, batches, headers, resource. The libraries are the extra `telemetry`.
 
-While it is off, a span costs one comparison, and no library is imported. Attributes have no secret and no personal data: no DIDs,
-addresses, names or texts of errors, only ids of statements, codes, counts and kinds. A trace from another side decides nothing.
+While it is off, a span costs one comparison, and no library is imported. Attributes have no secret: no
+addresses or texts of errors, only ids of statements, codes, counts and kinds. The spans of an agent's calls name peer, protocol,
+operation and role; a registry's spans name no DID. A trace from another side decides nothing.
 """
 
 from __future__ import annotations
@@ -64,6 +65,12 @@ _provider: TracerProvider | None = None
 def is_on() -> bool:
     """Whether spans are recorded."""
     return _tracer is not None
+
+
+def tracer() -> Tracer:
+    """Return the tracer. Only while `is_on`."""
+    assert _tracer is not None
+    return _tracer
 
 
 def start(service: str) -> bool:

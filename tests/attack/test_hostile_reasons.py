@@ -115,7 +115,7 @@ async def test_a_peer_that_asks_for_repetitions_gets_a_bounded_number(tmp_path: 
     async with closing("session.no-worker") as (url, opened), guest(tmp_path) as (agent, uri):
         peer = agent.peer(url, protocols=[uri])
         with pytest.raises(PeerUnavailable) as failure:
-            await peer.within(3).call("greet", name="Ada")
+            await peer.call("greet", name="Ada", within=3)
     assert failure.value.peer_code == "session.no-worker"
     assert 1 < len(opened) <= 16
 

@@ -67,7 +67,7 @@ async def test_an_error_after_the_answer_does_not_repeat_a_payment(tmp_path: Pat
             payer.peer(f"ws://127.0.0.1:{port}", protocols=[NAME], role="payer", serving=[approve, numbers]) as peer,
         ):
             with pytest.raises(TreatyError) as told:
-                await peer.within(5).call("pay", amount=1)
+                await peer.call("pay", amount=1, within=5)
     assert told.value is failure
     assert paid == [1]
 
@@ -96,7 +96,7 @@ async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -
         ):
             await peer.call("rang", bell="front")
             with pytest.raises(PeerUnavailable) as told:
-                await peer.within(seconds).call("rang", bell="back")
+                await peer.call("rang", bell="back", within=seconds)
             assert told.value.code == "session.late"
             await peer.call("rang", bell="last")
             await rung.wait()

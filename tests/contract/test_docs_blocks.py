@@ -34,7 +34,7 @@ STORY = "end_to_end/test_quickstarts.py"
 RUN = {
     ("README.md", "sh"): (5, "end_to_end/test_readme.py"),
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
-    ("docs/guides/calling.md", "python"): (3, "unit/test_guide_calling.py"),
+    ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
     ("docs/guides/command-line.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "toml"): (2, "unit/test_client_policy.py"),
@@ -46,7 +46,7 @@ RUN = {
     ("docs/guides/handlers.md", "python"): (5, "unit/test_guide_handlers.py"),
     ("docs/guides/handlers.md", "sh"): (5, "unit/test_guide_handlers.py"),
     ("docs/guides/handoff.md", "python"): (6, "unit/test_guide_handoff.py"),
-    ("docs/guides/middleware.md", "python"): (6, "unit/test_guide_middleware.py"),
+    ("docs/guides/middleware.md", "python"): (5, "unit/test_guide_middleware.py"),
     ("docs/guides/negotiation.md", "python"): (7, "unit/test_guide_negotiation.py"),
     ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),
     ("docs/guides/profiles.md", "python"): (2, "unit/test_guide_profiles.py"),

@@ -25,7 +25,7 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 4_400,
-    "treaty_agent": 21_400,
+    "treaty_agent": 22_000,
     "treaty_aip": 2_500,
     "treaty_anp": 9_500,
     "treaty_client": 12_100,

@@ -87,7 +87,7 @@ async def talk(session: Session, office: Office) -> None:
     ]
     for operation, arguments, status in refused:
         with pytest.raises(OperationError) as failure:
-            await session.call(operation, **arguments)
+            await session.call(operation, arguments)
         assert failure.value.status == status
         assert office.slots == before
     with pytest.raises(OperationError) as failure:
@@ -109,7 +109,7 @@ def test_an_office_and_a_customer_in_a_simulation() -> None:
             customer = simulation.agent("customer.example")
             async with (
                 simulation.serving(agent),
-                customer.connect(discover="office.example", topic="scheduling/appointment") as session,
+                customer.connect("office.example", topic="scheduling/appointment") as session,
             ):
                 await talk(session, office)
 

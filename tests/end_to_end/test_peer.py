@@ -97,7 +97,7 @@ async def test_an_idempotent_call_survives_the_death_of_the_peer(shop: Shop, tmp
         assert await peer.call("getProductInfo", productId="P12345") == LAPTOP
         assert peer.did == "did:wba:shop.example"
         # A minute, because a busy machine starts the shop slowly.
-        calling = asyncio.create_task(peer.within(60).call("getProductInfo", productId="HANG-ONCE"))
+        calling = asyncio.create_task(peer.call("getProductInfo", productId="HANG-ONCE", within=60))
         await killed_in_the_middle(shop, calling)
         await asyncio.to_thread(shop.start)
         assert await calling == LAPTOP
@@ -190,14 +190,14 @@ async def test_a_call_has_a_time_of_its_own(shop: Shop, tmp_path: Path) -> None:
     ):
         assert await peer.call("getProductInfo", productId="P12345") == LAPTOP
         with pytest.raises(OutcomeUnknown) as unknown:
-            await peer.within(0.5).call("getProductInfo", productId="HANG")
+            await peer.call("getProductInfo", productId="HANG", within=0.5)
         assert "0.5 seconds" in unknown.value.message
         with pytest.raises(OperationError) as failure:
             await peer.call("getProductInfo", productId="P99999")
         assert failure.value.status == 404
         shop.kill()
         with pytest.raises(Unavailable) as missed:
-            await peer.within(0.5).call("getProductInfo", productId="P12345")
+            await peer.call("getProductInfo", productId="P12345", within=0.5)
         assert not isinstance(missed.value, OutcomeUnknown), "it was not sent"
 
 

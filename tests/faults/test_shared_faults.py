@@ -58,7 +58,7 @@ class Room:
         serving = asyncio.create_task(self.agent.accept(far))
         self._stack.push_async_callback(asyncio.wait, {serving})
         self._stack.push_async_callback(near.close)
-        over = member.agent.connect_over(near, protocols=[self.uri], peer=self.agent.did, role="member", serving=[member.said])
+        over = member.agent.connect_over(near, protocols=[self.uri], did=self.agent.did, role="member", serving=[member.said])
         return member, await self._stack.enter_async_context(over)
 
 

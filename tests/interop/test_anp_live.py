@@ -180,7 +180,7 @@ async def provided(
     got: Any
     async with customer.agent:
         try:
-            async with customer.agent.connect(f"{scheme}://127.0.0.1:{port}", requirement=WANTED, peer=did) as session:
+            async with customer.agent.connect(f"{scheme}://127.0.0.1:{port}", requirement=WANTED, did=did) as session:
                 got = await session.call("getProductInfo", productId=LAPTOP["productId"])
                 with pytest.raises(OperationError) as missing:
                     await session.call("getProductInfo", productId="P99999")
@@ -229,7 +229,7 @@ async def test_our_agent_with_a_did_key_is_told_that_the_sdk_cannot_know_it(live
     customer = party("buyer", tmp_path, negotiators=ScriptedNegotiators(Script()), own=Identity.create())
     async with customer.agent:
         with pytest.raises(Refused) as refusal:
-            async with customer.agent.connect(f"http://127.0.0.1:{port}", requirement=WANTED, peer=did):
+            async with customer.agent.connect(f"http://127.0.0.1:{port}", requirement=WANTED, did=did):
                 raise AssertionError
     assert (refusal.value.code, "401" in refusal.value.message) == ("connection.refused", True)
     assert "did:key" in refusal.value.fix and "treaty identity new DOMAIN" in refusal.value.fix

@@ -319,7 +319,7 @@ async def test_001_17_a_first_message_that_does_not_verify_is_told_to_its_sender
 
 async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
-    async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], peer=peer.did) as session:
+    async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         answer = await session.call("query", query=QUERY)
         assert answer == {"rows": [{"category": "AI"}], "format": "json"}
         assert session.parameters["chunkSize"] == 32768
@@ -366,7 +366,7 @@ async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_
 
 async def test_001_16_the_printed_error_about_a_change_leaves_the_session(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
-    async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], peer=peer.did) as session:
+    async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         peer.refuses = printed("error")["payload"]
         with pytest.raises(Refused) as failure:
             await session.renegotiate({"chunkSize": 2048})
@@ -380,7 +380,7 @@ async def test_001_16_a_peer_that_drops_the_encryption_gets_no_session(tmp_path:
     agent = buyer(tmp_path, offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))}))
     async with serving(peer) as url, agent.agent:
         with pytest.raises(Refused) as failure:
-            async with agent.agent.connect(url, protocols=[SHARING], peer=peer.did):
+            async with agent.agent.connect(url, protocols=[SHARING], did=peer.did):
                 raise AssertionError
     assert failure.value.code == "flow.parameters"
     assert peer.queries == []
@@ -401,7 +401,7 @@ async def test_001_19_a_connection_that_is_lost_before_an_answer_is_tried_again_
     server = await listen(serve)
     async with server, agent.agent:
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with agent.agent.connect(url, protocols=[SHARING], peer=peer.did) as session:
+        async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
             assert (await session.call("query", query=QUERY))["format"] == "json"
     first = [said["messageId"] for _, said in peer.seen if said["action"] == "initialize"]
     assert len(first) == len(set(first)) == 3

@@ -82,7 +82,7 @@ class Meeting:
         self.serving.add(task)
         try:
             over = member.agent.connect_over(
-                member.connection, protocols=[self.uri], peer=self.room.did, role="member", serving=[member.said]
+                member.connection, protocols=[self.uri], did=self.room.did, role="member", serving=[member.said]
             )
             async with over as session:
                 yield member, session

@@ -125,7 +125,7 @@ def test_a_topic_without_protocols_and_an_empty_offer_are_refused_before_anythin
 
 def test_a_peer_that_is_not_the_one_asked_for_is_refused(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
-    error = run(fails(seller, customer, topic=TOPIC, peer="did:wba:somebody.example"))
+    error = run(fails(seller, customer, topic=TOPIC, did="did:wba:somebody.example"))
     assert error.code == "hello.destination"
     assert seller.runtime.opened == customer.runtime.opened == []
 
@@ -268,7 +268,7 @@ def test_whoever_names_another_peer_gets_a_stranger_at_the_remembered_address(tm
         another = shop(tmp_path, name="another")
         async with (
             meeting(another, at="here") as tap,
-            customer.agent.connect_over(tap, topic=TOPIC, peer=another.agent.did) as session,
+            customer.agent.connect_over(tap, topic=TOPIC, did=another.agent.did) as session,
         ):
             assert (session.peer.did, session.resumed) == (another.agent.did, False)
         assert tap.kinds()[:2] == [">hello", "<hello"]
@@ -497,10 +497,10 @@ def test_whatever_a_function_does_the_caller_gets_an_answer_and_learns_no_secret
         provide(seller, function)
         async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
             with pytest.raises(OperationError) as failure:
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
             assert failure.value.status == status
             provide(seller, _sells)
-            assert await session.call("getProductInfo", **CALL) == LAPTOP
+            assert await session.call("getProductInfo", CALL) == LAPTOP
         assert "hunter2" not in str(tap.seen)
 
     run(main())
@@ -585,7 +585,7 @@ def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, said:
             received = len(seller.runtime.opened)
             wire.send(said)
             with pytest.raises(TreatyError):
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
             assert len(seller.runtime.opened) == received
         assert all(handler.closed for handler in seller.runtime.opened + customer.runtime.opened)
 
@@ -597,14 +597,14 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_call_fails_it(tmp_path: Path) ->
         seller, customer = shop(tmp_path), buyer(tmp_path)
         provide(seller, _hangs)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            calling = asyncio.create_task(session.call("getProductInfo", **CALL))
+            calling = asyncio.create_task(session.call("getProductInfo", CALL))
             await asyncio.sleep(1)
             await wire.close()
             with pytest.raises(OutcomeUnknown) as failure:
                 await calling
             assert failure.value.code == "session.outcome-unknown"
             with pytest.raises(Unavailable) as over:
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
             assert over.value.code == "session.closed"
         assert all(handler.closed for handler in seller.runtime.opened + customer.runtime.opened)
 
@@ -630,14 +630,14 @@ def test_a_handler_that_misbehaves_ends_the_session_and_only_that(tmp_path: Path
         with pytest.raises(TreatyError) as failure:
             async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
                 with pytest.raises(TreatyError) as first:
-                    await session.call("getProductInfo", **CALL)
+                    await session.call("getProductInfo", CALL)
                 if event == "Call":  # the handler had it, and may have sent it
                     assert isinstance(first.value, OutcomeUnknown)
                     assert code in first.value.message
                 else:
                     assert first.value.code == code
                 handler.script[Call] = lambda event: [Return(call=event.call, value=LAPTOP)]
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
         assert failure.value.code == code
         assert handler.closed
         customer.runtime.wrap = lambda original: original
@@ -661,9 +661,9 @@ def test_a_peer_that_never_answers_leaves_the_outcome_unknown(tmp_path: Path) ->
         provide(seller, _hangs)
         async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
             with pytest.raises(OutcomeUnknown, match=r"No answer came within 15 seconds\. It is unknown"):
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
             provide(seller, _sells)
-            assert await session.call("getProductInfo", **CALL) == LAPTOP
+            assert await session.call("getProductInfo", CALL) == LAPTOP
 
     run(main())
 
@@ -700,7 +700,7 @@ def test_a_handler_that_ends_the_session_closes_it_in_good_order(tmp_path: Path)
         scripted(seller, Received=[End()])
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             with pytest.raises(OutcomeUnknown):
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
         assert seller.names()[-1] == "end"
 
     run(main())
@@ -710,10 +710,10 @@ def test_an_idle_session_ends(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            await session.call("getProductInfo", **CALL)
+            await session.call("getProductInfo", CALL)
             await asyncio.sleep(1000)
             with pytest.raises(TreatyError):
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
         assert all(handler.closed for handler in seller.runtime.opened + customer.runtime.opened)
 
     run(main())
@@ -797,7 +797,7 @@ def test_hundreds_of_calls_at_once_do_not_block_each_other(tmp_path: Path) -> No
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            values = await asyncio.gather(*(session.call("getProductInfo", **CALL) for _ in range(200)))
+            values = await asyncio.gather(*(session.call("getProductInfo", CALL) for _ in range(200)))
         assert values == [LAPTOP] * 200
 
     run(main())
@@ -813,7 +813,7 @@ def test_a_cancelled_caller_leaves_nothing_behind(tmp_path: Path) -> None:
                 meeting(seller) as wire,
                 customer.agent.connect_over(wire, topic=TOPIC) as session,
             ):
-                await session.call("getProductInfo", **CALL)
+                await session.call("getProductInfo", CALL)
         assert all(handler.closed for handler in seller.runtime.opened + customer.runtime.opened)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -856,7 +856,7 @@ def test_timers_ring_once_can_be_replaced_and_cancelled(tmp_path: Path) -> None:
         second = [SetTimer(name="replaced", seconds=100), SetTimer(name="cancelled", seconds=None)]
         handler = scripted(customer, Opened=first, Call=second)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-            calling = asyncio.create_task(session.call("getProductInfo", **CALL))
+            calling = asyncio.create_task(session.call("getProductInfo", CALL))
             await asyncio.sleep(50)
             assert [event.name for event in handler.seen if isinstance(event, Timer)] == ["rings"]
             await asyncio.sleep(60)
@@ -912,7 +912,7 @@ def test_audit_texts_go_to_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixt
 async def _one_odd_message(seller: Party, customer: Party) -> None:
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
         wire.send(b"\x40 no message")
-        await session.call("getProductInfo", **CALL)
+        await session.call("getProductInfo", CALL)
 
 
 def test_a_handler_is_told_that_its_side_leaves(tmp_path: Path) -> None:

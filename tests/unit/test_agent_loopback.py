@@ -168,7 +168,7 @@ async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, r
         async with seller.listen("127.0.0.1", 0) as port:
             sessions = []
             for _ in range(2):  # the second one says nothing new
-                async with customer.connect(f"ws://127.0.0.1:{port}", protocols=[id], peer=seller.did) as session:
+                async with customer.connect(f"ws://127.0.0.1:{port}", protocols=[id], did=seller.did) as session:
                     assert await session.call("getProductInfo", productId="P12345") == LAPTOP
                 sessions.append(session)
             await customer.aclose()

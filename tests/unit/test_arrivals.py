@@ -49,7 +49,7 @@ class Payer:
             self.agent.flow.registry.add(ProtocolOffer(ID, uri=self.uri))
         named = self.uri if profile == "hello" else ID
         serving: list[Callable[..., Any]] = [self.approve, self.numbers]
-        return self.agent.connect(SHOP, protocols=[named], peer=shop.did, role="payer", serving=serving)
+        return self.agent.connect(SHOP, protocols=[named], did=shop.did, role="payer", serving=serving)
 
 
 def shop_of(simulation: Simulation) -> Agent:
@@ -178,7 +178,7 @@ def test_a_broadcast_has_one_outcome_a_session(profile: str) -> None:
             assert [outcome.value for outcome in outcomes] == [True, None, True]
             assert [getattr(outcome.error, "code", None) for outcome in outcomes] == [None, "session.outcome-unknown", None]
             chosen = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
-            assert [one.value for one in await shop.broadcast_within(1, chosen, "approve", {"amount": 101})] == [False]
+            assert [one.value for one in await shop.broadcast(chosen, "approve", amount=101, within=1)] == [False]
             wrong = await shop.broadcast(payers[0].uri, "approve", amount="much")
             assert {getattr(outcome.error, "code", None) for outcome in wrong} == {"operation.arguments"}
             assert await shop.broadcast("https://registry.example/protocols/example.com/other/1.0", "approve", amount=1) == []

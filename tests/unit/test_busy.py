@@ -44,7 +44,7 @@ def without_workers(made: Party, kind: type[Event], times: int) -> Party:
 
 async def one_session(customer: Party, port: int) -> Any:
     async with customer.agent.connect(f"ws://127.0.0.1:{port}", topic=TOPIC) as session:
-        return await session.call("getProductInfo", **PRODUCT)
+        return await session.call("getProductInfo", PRODUCT)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -60,9 +60,9 @@ async def test_a_call_without_a_worker_was_not_begun_and_its_session_goes_on(tmp
     seller, customer = shop(tmp_path), without_workers(buyer(tmp_path), Call, 1)
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
         with pytest.raises(Unavailable) as refused:
-            await session.call("getProductInfo", **PRODUCT)
+            await session.call("getProductInfo", PRODUCT)
         assert refused.value.code == "session.busy"
-        assert await session.call("getProductInfo", **PRODUCT) == LAPTOP
+        assert await session.call("getProductInfo", PRODUCT) == LAPTOP
     assert dict(customer.agent.metrics().calls.outcomes) == {"error": 1, "ok": 1}
     assert dict(seller.agent.metrics().functions.outcomes) == {"ok": 1}
 
@@ -75,7 +75,7 @@ async def test_a_peer_repeats_a_call_that_was_not_begun(tmp_path: Path) -> None:
         seller.agent.listen("127.0.0.1", 0) as port,
         customer.agent.peer(f"ws://127.0.0.1:{port}", topic=TOPIC) as peer,
     ):
-        assert await peer.call("getProductInfo", **PRODUCT) == LAPTOP
+        assert await peer.call("getProductInfo", PRODUCT) == LAPTOP
     assert dict(seller.agent.metrics().functions.outcomes) == {"ok": 1}
 
 
@@ -85,10 +85,10 @@ async def test_an_event_that_cannot_be_refused_waits_again_before_its_session_en
         seller, customer = without_workers(shop(tmp_path), kind, times), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             if times == 1:
-                assert await session.call("getProductInfo", **PRODUCT) == LAPTOP
+                assert await session.call("getProductInfo", PRODUCT) == LAPTOP
             else:
                 with pytest.raises(TreatyError):
-                    await session.call("getProductInfo", **PRODUCT)
+                    await session.call("getProductInfo", PRODUCT)
 
 
 async def test_a_busy_agent_refuses_before_it_begins_and_the_initiator_comes_again(tmp_path: Path) -> None:
@@ -177,10 +177,10 @@ async def test_a_function_that_waits_too_long_is_refused_and_never_runs(tmp_path
     seller.agent.provides(URI_2)(function)
     customer = buyer(tmp_path, timeouts=SessionTimeouts(idle=60))
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-        first = asyncio.create_task(session.call("getProductInfo", **PRODUCT))
+        first = asyncio.create_task(session.call("getProductInfo", PRODUCT))
         await until(lambda: entered)
         with pytest.raises(OperationError) as refused:
-            await session.call("getProductInfo", **PRODUCT)
+            await session.call("getProductInfo", PRODUCT)
         assert refused.value.status == 503
         told = seller.agent.metrics()
         assert (told.functions.under_way, told.threads) == (1, 1 if threaded else 0)
@@ -200,7 +200,7 @@ async def test_a_call_that_is_given_up_while_it_waits_is_never_run(tmp_path: Pat
 
     customer = buyer(tmp_path)
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
-        calls = [asyncio.create_task(session.call("getProductInfo", **PRODUCT)) for _ in range(4)]
+        calls = [asyncio.create_task(session.call("getProductInfo", PRODUCT)) for _ in range(4)]
         await until(lambda: seller.agent.metrics().functions.waiting == 3)
         for call in calls:
             call.cancel()

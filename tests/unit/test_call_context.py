@@ -165,7 +165,7 @@ def test_a_function_knows_the_call_that_it_works_for(provide: Any) -> None:
 
 def test_the_caller_may_give_it_less_time() -> None:
     async def visit(met: Meeting, session: Session) -> None:
-        await session.call_within(2.0, "greet", {"name": "Ada"})
+        await session.call("greet", name="Ada", within=2.0)
         assert 1.9 < met.seen[0].time_left <= 2.0
 
     meet(noting, visit)
@@ -182,7 +182,7 @@ def test_a_function_is_not_begun_for_a_caller_that_does_not_wait_any_more() -> N
 
     async def visit(met: Meeting, session: Session) -> None:
         times = [2.0] * Capacity().functions + [1.0] * 4
-        calls = [session.call_within(seconds, "greet", {"name": "Ada"}) for seconds in times]
+        calls = [session.call("greet", name="Ada", within=seconds) for seconds in times]
         await asyncio.gather(*calls, return_exceptions=True)
         await asyncio.sleep(10)
         assert len(met.seen) == Capacity().functions, "the others waited for a free place until they were given up"

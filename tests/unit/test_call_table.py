@@ -75,6 +75,9 @@ class Simulated(CallingSession):
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
         self.sent.append((decode_json(payload), early))
 
+    def served_call(self) -> None:
+        self.table.served()
+
     def item(self, call: str, value: Value) -> None:
         self.table.item(call, value)
 

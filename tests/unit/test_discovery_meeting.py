@@ -58,7 +58,7 @@ async def offered(customer: Party, agent: AgentDescription, address: str, uris: 
     """Buy by these candidates at that address; returns what stood in the Hello."""
     connection = await customer.agent.dial(address)
     tap = Tap(connection, connection.address)
-    async with customer.agent.connect_over(tap, protocols=uris, peer=agent.did) as session:
+    async with customer.agent.connect_over(tap, protocols=uris, did=agent.did) as session:
         await buy(session)
     hello = json.loads(tap.seen[0][1])
     assert hello["destinationDid"] == agent.did
@@ -74,7 +74,7 @@ async def test_000_65_the_buyer_finds_the_shop_and_begins_with_what_both_speak(n
         assert [(protocol.uri, protocol.version) for protocol in agent.protocols] == [(URI_1, "1.0")]
         assert agent.protocols[0].digest == seller.protocols.published[URI_1].hash
         assert (agent.addresses, agent.name) == (PUBLIC, "The shop")
-        async with customer.connect(discover=name, protocols=[URI_2, URI_1]) as session:
+        async with customer.connect(name, protocols=[URI_2, URI_1]) as session:
             await buy(session)
     assert [event.protocol for event in seller.events if event.name == "running"] == [URI_1]
 
@@ -95,7 +95,7 @@ async def test_000_65_without_a_preference_the_online_document_says_what_to_offe
     seller = shop(tmp_path)
     async with open_shop(seller, tmp_path) as network:
         customer = buyer(tmp_path, network=network)
-        async with customer.agent.connect(discover=HOST) as session:
+        async with customer.agent.connect(HOST) as session:
             await buy(session)
         agent = await discovered(network)
         for address in agent.addresses:
@@ -129,7 +129,7 @@ async def test_000_63_of_a_topic_the_consensus_is_offered_first_then_what_is_lis
         customer = buyer(tmp_path, network=loopback.network())
         customer.protocols.consensus = frozenset(consensus)
         assert (await customer.protocols.candidates(TOPIC)).uris == (URI_2, URI_1)
-        async with customer.agent.connect(discover=f"https://{HOST}/ad.json", topic=TOPIC) as session:
+        async with customer.agent.connect(f"https://{HOST}/ad.json", topic=TOPIC) as session:
             await buy(session)
         assert customer.protocols.fetched == [spoken]
         await customer.agent.aclose()
@@ -141,7 +141,7 @@ async def test_a_topic_that_is_not_published_is_not_about_what_the_agent_lists(t
     seller = shop(tmp_path, URI_1)
     async with open_shop(seller, tmp_path) as network, buyer(tmp_path, network=network).agent as customer:
         with pytest.raises(TreatyError) as caught:
-            async with customer.connect(discover=HOST, topic="travel/trains"):
+            async with customer.connect(HOST, topic="travel/trains"):
                 raise AssertionError
     assert caught.value.code == "agent.no-candidates"
 
@@ -170,7 +170,7 @@ async def test_what_a_document_claims_is_believed_for_nothing_else(tmp_path: Pat
         agent = await discovered(loopback.network(), f"https://{HOST}/ad.json")
         assert (agent.did, agent.protocols[0].digest) == ("did:wba:bank.example", "0" * 64)
         with pytest.raises(TreatyError, match=r"hello\.destination"):
-            async with customer.agent.connect(discover=HOST):
+            async with customer.agent.connect(HOST):
                 raise AssertionError
         assert customer.protocols.fetched == []
         async with customer.agent.connect(agent.address, protocols=agent.uris) as session:

@@ -116,7 +116,7 @@ def test_a_function_knows_the_call_and_its_trace_crosses_the_wire_in_the_byte_fo
 
         shop.functions = only(getProductInfo)
         async with meeting(shop) as tap, await buyer.manager.negotiate(tap, GOAL, peer=SHOP.did) as session:
-            await session.call_within(2.0, "getProductInfo", {"productId": "P12345"})
+            await session.call("getProductInfo", {"productId": "P12345"}, within=2.0)
             (context,) = seen
             sent = json.loads(tap.seen[10][1])["callContext"]
             trace = TraceContext.parse(sent["traceparent"])

@@ -58,7 +58,7 @@ async def ask(session: Session, query: str = QUERY) -> dict[str, Any]:
 async def test_001_05_agreed_chunks_and_compression_are_on_the_wire_and_the_handlers_know_all_terms(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(1024, 2048), "compressionFormat": Choice(("gzip",)), "streamingMode": Choice(("chunked",))}
     shop, buyer = pair(tmp_path, offer(parameters=rules))
-    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], peer=shop.agent.did) as session:
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
         answer = await ask(session, QUERY + MARKED)
         terms = {"chunkSize": 2048, "compressionFormat": "gzip", "streamingMode": "chunked"}
         assert (answer["terms"], dict(session.parameters)) == (terms, terms)
@@ -83,12 +83,12 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
     connecting = buyer.agent.connect_over
     async with meeting(shop) as tap:
         if encryption == "required":
-            async with connecting(tap, protocols=[uri], peer=shop.agent.did) as session:
+            async with connecting(tap, protocols=[uri], did=shop.agent.did) as session:
                 assert session.profile == "flow"
                 assert (await ask(session))["terms"] == {"encryptionLevel": "AES-128-GCM"}
         else:
             with pytest.raises(Refused) as failure:
-                async with connecting(tap, protocols=[SHARING], peer=shop.agent.did):
+                async with connecting(tap, protocols=[SHARING], did=shop.agent.did):
                     raise AssertionError
             assert failure.value.code in ("flow.parameters", "session.no-common-protocol")
     assert not any(QUERY in str(text) for _, text in tap.seen)
@@ -100,7 +100,7 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
 async def test_001_09_10_and_11_smaller_chunks_are_on_the_wire_after_a_step(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(512, 2048), "responseTimeout": Range(5000, 60_000, wanted=5000)}
     shop, buyer = pair(tmp_path, offer(parameters=rules), buyer=FlowSettings(thresholds=HASTY))
-    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], peer=shop.agent.did) as session:
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
         for _ in range(2):
             await ask(session, MARKED)
         before = len(payloads(tap, ">"))
@@ -124,7 +124,7 @@ async def changed(session: Session) -> None:
 async def test_001_09_a_responder_watches_its_functions_too(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(512, 2048)}
     shop, buyer = pair(tmp_path, offer(parameters=rules), shop=FlowSettings(thresholds=HASTY))
-    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], peer=shop.agent.did) as session:
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
         for _ in range(2):
             await ask(session)
         await changed(session)
@@ -137,7 +137,7 @@ async def test_001_09_a_responder_watches_its_functions_too(tmp_path: Path) -> N
 
 async def test_001_12_state_goes_there_and_back_and_nothing_is_lost(tmp_path: Path) -> None:
     shop, buyer = pair(tmp_path, offer(), offer(TRANSFER, preference=0.1))
-    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[TRANSFER], peer=shop.agent.did) as session:
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[TRANSFER], did=shop.agent.did) as session:
         assert (await ask(session))["queries"] == 1  # basic-transfer was spoken before
     request = FlowRequest("sharing", protocols=(SHARING, TRANSFER))
     async with meeting(shop) as tap:
@@ -201,7 +201,7 @@ async def test_001_11_the_adaptation_can_be_replaced(tmp_path: Path) -> None:
 
     settings = FlowSettings(thresholds=HASTY, adaptation=eager)
     shop, buyer = pair(tmp_path, offer(parameters={"chunkSize": Range(512, 2048)}), buyer=settings)
-    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], peer=shop.agent.did) as session:
+    async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
         for _ in range(2):
             await ask(session)
         await changed(session)
@@ -234,7 +234,7 @@ async def test_a_busy_sender_is_told_when_to_come_again(tmp_path: Path, monkeypa
     shop, buyer = pair(tmp_path)
     async with meeting(shop) as tap:
         with pytest.raises(Unavailable) as failure:
-            async with buyer.agent.connect_over(tap, protocols=[SHARING], peer=shop.agent.did):
+            async with buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did):
                 raise AssertionError
     assert (failure.value.code, "150 seconds" in failure.value.message) == ("flow.busy", True)
     told = json.loads(str(tap.seen[-1][1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 import types
@@ -33,6 +34,8 @@ async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any) -> None:
         url = f"ws://127.0.0.1:{port}"
         assert await guide.look_up(customer, url, "P12345") == LAPTOP["productName"]
         assert "404" in await guide.look_up(customer, url, "P99999")
+        price = await asyncio.to_thread(guide.price, buyer(tmp_path).agent, url, "P12345")
+        assert price == LAPTOP["price"]
 
 
 def test_silence_is_no_answer_with_an_error(guide: Any) -> None:

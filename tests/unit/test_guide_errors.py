@@ -34,7 +34,8 @@ async def test_the_outcomes_of_a_call(tmp_path: Path, guide: Any, caplog: pytest
             peer = customer.peer(f"ws://127.0.0.1:{port}", topic=TOPIC)
             assert await guide.price_of(peer, "P12345") == LAPTOP["price"]
             assert await guide.price_of(peer, "P99999") is None
-        assert await guide.price_of(peer.within(1), "P12345") is None
+        hasty = customer.peer(f"ws://127.0.0.1:{port}", topic=TOPIC, timeout=1)
+        assert await guide.price_of(hasty, "P12345") is None
     assert "Not done, try later" in caplog.text
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import os
 import re
 import ssl
@@ -91,11 +93,12 @@ async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide
     assert failure.value.code == "identity.missing"
 
 
-def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any) -> None:
+def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any, caplog: pytest.LogCaptureFixture) -> None:
     calling = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
     found = re.findall(r"^```python\n(.*?)^```$", calling, re.MULTILINE | re.DOTALL)
-    (block,) = [block for block in found if "serving=" in block]
-    exec(compile(block, "docs/guides/calling.md", "exec"), guide.__dict__)
+    for block in found:
+        if "serving=" in block:
+            exec(compile(block, "docs/guides/calling.md", "exec"), guide.__dict__)
 
     async def main() -> None:
         async with Simulation([Path(__file__).parents[2] / "examples" / "chat"]) as simulation:
@@ -103,9 +106,19 @@ def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any) -> None:
             guide.provide_room(room, simulation.uri("chat"))
             async with simulation.serving(room):
                 heard = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
+                following = asyncio.create_task(guide.follow(member, "room.example", simulation.uri("chat")))
+                await asyncio.sleep(10)
+                await simulation.links["room.example"].cut()
+                await asyncio.sleep(10)
+                following.cancel()
             assert heard == ["room: Welcome.", "Ada: Good morning."]
 
-    run(main())
+    with caplog.at_level(logging.INFO):
+        run(main())
+    said = [one.getMessage() for one in caplog.records if one.name == "root"]
+    again = ["Listening to did:wba:room.example", "room: Welcome."]
+    assert [one for one in said if "ended" not in one] == 2 * again
+    assert "The session ended: session.closed" in said
 
 
 def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_wrong_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], me
 
             async with simulation.serving(host), guest.connect("wss://host.example", topic="social/greeting") as session:
                 with pytest.raises(Malformed) as failure:
-                    await session.call("greet", **arguments)
+                    await session.call("greet", arguments)
                 error = failure.value
                 assert message in error.message
                 assert (error.code, error.fix, error.retryable) == ("operation.arguments", fix, False)

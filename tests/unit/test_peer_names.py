@@ -34,10 +34,10 @@ async def listening(seller: Party, port: int = 0) -> AsyncIterator[int]:
         yield bound
 
 
-async def call(customer: Party, url: str = "", **options: Any) -> str:
+async def call(customer: Party, url: str, **options: Any) -> str:
     """One call in one session; the DID of the peer."""
     async with customer.agent.connect(url, topic=TOPIC, **options) as session:
-        assert await session.call("getProductInfo", **PRODUCT) == LAPTOP
+        assert await session.call("getProductInfo", PRODUCT) == LAPTOP
         return session.peer.did
 
 
@@ -119,15 +119,15 @@ async def test_a_moved_agent_is_found_at_its_new_address(tmp_path: Path) -> None
         host.lead_to("one.example", port)
         customer = buyer(tmp_path, network=host.loopback.network())
         async with customer.agent, customer.agent.peer(NAME, topic=TOPIC) as peer:
-            assert await peer.call("getProductInfo", **PRODUCT) == LAPTOP
+            assert await peer.call("getProductInfo", PRODUCT) == LAPTOP
             await peer.aclose()
         customer = buyer(tmp_path, network=host.loopback.network())
         async with customer.agent:
-            assert await call(customer, discover=NAME) == seller.agent.did
+            assert await call(customer, NAME) == seller.agent.did
             # The description that is known leads to a port where nothing listens any more.
             host.loopback.addresses["one.example"] = Address("127.0.0.1", 1)
             host.lead_to("two.example", port)
-            assert await call(customer, discover=NAME) == seller.agent.did
+            assert await call(customer, NAME) == seller.agent.did
     await seller.agent.aclose()
 
 
@@ -151,7 +151,7 @@ async def test_another_did_at_a_known_address_is_refused_until_it_is_accepted(tm
             assert refused.value.code == "peer.changed"
             async with customer.agent.peer(url, topic=TOPIC) as peer:
                 with pytest.raises(Refused) as changed:
-                    await peer.call("getProductInfo", **PRODUCT)
+                    await peer.call("getProductInfo", PRODUCT)
                 assert changed.value.code == "peer.changed"
         assert impostor.runtime.opened == [], "it got no session"
         customer = buyer(tmp_path, on_changed_peer=judge)
@@ -173,7 +173,7 @@ async def test_a_peer_that_is_named_is_pinned_without_a_question(tmp_path: Path)
             url = f"ws://127.0.0.1:{port}"
             await call(customer, url)
         async with listening(heir, port):
-            assert await call(customer, url, peer=heir.agent.did) == heir.agent.did
+            assert await call(customer, url, did=heir.agent.did) == heir.agent.did
             assert await call(customer, url) == heir.agent.did
     for party in (seller, heir):
         await party.agent.aclose()
@@ -212,7 +212,7 @@ async def test_connecting_to_an_agent_that_hangs_ends_in_time(tmp_path: Path) ->
         assert late.value.code == "connection.failed"
         async with customer.agent.peer(url, topic=TOPIC, timeout=0.3) as peer:
             with pytest.raises(Unavailable) as later:
-                await peer.call("getProductInfo", **PRODUCT)
+                await peer.call("getProductInfo", PRODUCT)
         assert later.value.code == "connection.failed"
     assert len(accepted) == 2, "one attempt each"
     for writer in accepted:
@@ -233,7 +233,7 @@ async def test_a_peer_that_accepts_and_drops_gets_a_bounded_number_of_connection
     customer = buyer(tmp_path)
     async with customer.agent, customer.agent.peer(url, topic=TOPIC, timeout=3) as peer:
         with pytest.raises(Unavailable):
-            await asyncio.gather(*(peer.call("getProductInfo", **PRODUCT) for _ in range(20)))
+            await asyncio.gather(*(peer.call("getProductInfo", PRODUCT) for _ in range(20)))
     assert 1 <= dropped <= 40, "for all calls together"
     server.close()
 
@@ -258,10 +258,10 @@ async def test_a_peer_whose_handler_always_dies_gets_a_bounded_number_of_attempt
     seller.runtime.wrap = Dying
     async with customer.agent, listening(seller) as port, customer.agent.peer(f"ws://127.0.0.1:{port}", topic=TOPIC) as peer:
         with pytest.raises(Unavailable):
-            await peer.call("getProductInfo", **PRODUCT)
+            await peer.call("getProductInfo", PRODUCT)
         assert 1 < len(seller.runtime.opened) <= customer.agent.config.peers.attempts
         seller.runtime.wrap = lambda handler: handler
-        assert await peer.call("getProductInfo", **PRODUCT) == LAPTOP
+        assert await peer.call("getProductInfo", PRODUCT) == LAPTOP
     await seller.agent.aclose()
 
 
@@ -271,7 +271,7 @@ async def test_closing_a_peer_fails_the_calls_that_wait_for_a_session(tmp_path: 
     customer = buyer(tmp_path)
     async with customer.agent:
         peer = customer.agent.peer(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}", topic=TOPIC)
-        calls = [asyncio.create_task(peer.call("getProductInfo", **PRODUCT)) for _ in range(3)]
+        calls = [asyncio.create_task(peer.call("getProductInfo", PRODUCT)) for _ in range(3)]
         await accepted.wait()
         await peer.aclose()
         for calling in calls:

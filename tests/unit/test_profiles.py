@@ -67,7 +67,7 @@ async def listening(seller: Party) -> AsyncIterator[str]:
 async def test_an_id_goes_to_the_flow_profile_at_once(tmp_path: Path) -> None:
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], peer=seller.agent.did) as session:
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], did=seller.agent.did) as session:
         await buy(session)
         assert (session.profile, session.protocol, session.protocol_id) == ("flow", URI_2, INFO_2)
         assert session.peer == ProvedPeer(seller.agent.did)
@@ -136,7 +136,7 @@ async def test_a_flow_only_peer_is_reached_after_it_left_the_hello_and_remembere
     async with listener.listen(peer.manager.accept, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
         url = f"ws://127.0.0.1:{port}"
         for resumed in (False, True):
-            async with connecting.connect(url, topic=TOPIC, peer="did:wba:shop.example") as session:
+            async with connecting.connect(url, topic=TOPIC, did="did:wba:shop.example") as session:
                 await buy(session)
                 assert (session.profile, session.resumed) == ("flow", resumed)
         record = connecting.context.memory.agreements.get(url, TOPIC)
@@ -159,7 +159,7 @@ async def test_a_remembered_profile_that_no_longer_holds_is_forgotten(tmp_path: 
 
     async with listener.listen(serve, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
         url = f"ws://127.0.0.1:{port}"
-        async with connecting.connect(url, topic=TOPIC, peer="did:wba:shop.example") as session:
+        async with connecting.connect(url, topic=TOPIC, did="did:wba:shop.example") as session:
             await buy(session)
         serving.pop(0)
         async with connecting.connect(url, topic=TOPIC) as session:
@@ -177,7 +177,7 @@ async def test_an_alias_of_a_provided_protocol_is_offered_in_the_flow_profile_to
         (offer,) = seller.agent.flow.registry
         assert (offer.id, offer.uri, offer.capabilities) == (INFO_2, URI_2, ("getProductInfo",))
         connecting.flow.registry.add(OFFER)
-        async with connecting.connect(url, protocols=[INFO_2], peer=seller.agent.did) as session:
+        async with connecting.connect(url, protocols=[INFO_2], did=seller.agent.did) as session:
             await buy(session)
             assert session.profile == "flow"
 
@@ -204,7 +204,7 @@ async def test_a_policy_that_requires_encryption_has_no_plain_flow_profile(tmp_p
     customer.agent.flow.registry.add(OFFER)
     async with listener.listen(peer.manager.accept, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
         with pytest.raises(TreatyError):
-            async with connecting.connect(f"ws://127.0.0.1:{port}", protocols=[INFO_2], peer="did:wba:shop.example"):
+            async with connecting.connect(f"ws://127.0.0.1:{port}", protocols=[INFO_2], did="did:wba:shop.example"):
                 raise AssertionError
     assert peer.runtime.opened == []
 
@@ -215,7 +215,7 @@ async def test_a_policy_that_prefers_encryption_reaches_a_flow_only_peer_in_the_
     customer.agent.flow.registry.add(OFFER)
     async with listener.listen(peer.manager.accept, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
         url = f"ws://127.0.0.1:{port}"
-        async with connecting.connect(url, protocols=[INFO_2], peer="did:wba:shop.example") as session:
+        async with connecting.connect(url, protocols=[INFO_2], did="did:wba:shop.example") as session:
             await buy(session)
             assert session.profile == "flow"
 
@@ -270,7 +270,7 @@ def error_message(sender: str, recipient: str) -> FlowMessage:
 async def test_what_a_profile_cannot_do_is_refused_by_a_code(tmp_path: Path) -> None:
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], peer=seller.agent.did) as session:
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], did=seller.agent.did) as session:
         for refused in (session.say("x"), session.ask("x"), session.report_error("x")):
             with pytest.raises(Refused) as refusal:
                 await refused
@@ -291,7 +291,7 @@ async def test_both_sides_record_a_flow_session_that_replays(tmp_path: Path) -> 
     folders = {"shop": tmp_path / "shop-transcripts", "buyer": tmp_path / "buyer-transcripts"}
     seller, customer = flow_shop(tmp_path, transcripts=folders["shop"]), buyer(tmp_path, transcripts=folders["buyer"])
     customer.agent.flow.registry.add(OFFER)
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], peer=seller.agent.did) as session:
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], did=seller.agent.did) as session:
         await buy(session)
         assert parse_transcript(session.transcript)[0] == "flow"
         names = [event.name for event in session.timeline]
@@ -327,7 +327,7 @@ async def test_a_handler_learns_the_agreed_parameters(tmp_path: Path) -> None:
         rules = {"maxMessageSize": Range(1000, high)}
         someone.agent.flow.registry.add(ProtocolOffer(INFO_2, ("getProductInfo",), parameters=rules, uri=URI_2))
         someone.runtime.wrap = lambda handler, name=name: Noting(handler, seen[name])  # type: ignore[misc]
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], peer=seller.agent.did) as session:
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2], did=seller.agent.did) as session:
         await buy(session)
         assert session.parameters == {"maxMessageSize": 20_000}
     async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
@@ -347,7 +347,7 @@ async def test_a_person_names_the_protocol_after_a_negotiation_without_one(tmp_p
     seller, customer = flow_shop(tmp_path), buyer(tmp_path, on_escalation=on_escalation)
     customer.agent.flow.registry.add(OFFER)
     async with listening(seller) as url, customer.agent as connecting:
-        connection = connecting.connect(url, protocols=[other], peer=seller.agent.did)
+        connection = connecting.connect(url, protocols=[other], did=seller.agent.did)
         if answer is None:
             with pytest.raises(Refused) as refusal:
                 await connection.__aenter__()
@@ -372,7 +372,7 @@ async def test_what_a_person_named_is_proposed_by_the_next_connection_where_this
     customer.agent.flow.registry.add(OFFER)
     for works in (False, True):
         async with meeting(seller) as tap:
-            connection = customer.agent.connect_over(tap, protocols=["anp:protocol:other:1.0"], peer=seller.agent.did)
+            connection = customer.agent.connect_over(tap, protocols=["anp:protocol:other:1.0"], did=seller.agent.did)
             if works:
                 async with connection as session:
                     await buy(session)
@@ -385,7 +385,7 @@ async def test_an_operation_fails_alike_under_both_profiles(tmp_path: Path) -> N
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
     for wanted in ({"protocols": [INFO_2]}, {"topic": TOPIC}):
-        async with meeting(seller) as tap, customer.agent.connect_over(tap, peer=seller.agent.did, **wanted) as session:
+        async with meeting(seller) as tap, customer.agent.connect_over(tap, did=seller.agent.did, **wanted) as session:
             with pytest.raises(OperationError) as failure:
                 await session.call("getProductInfo", productId="none")
             assert failure.value.status == 404
@@ -398,7 +398,7 @@ async def test_several_agents_negotiate_with_one_shop_at_once(tmp_path: Path) ->
         async def customer(number: int, **wanted: Any) -> str:
             someone = buyer(tmp_path, name=f"buyer{number}")
             someone.agent.flow.registry.add(OFFER)
-            async with someone.agent as connecting, connecting.connect(url, peer=seller.agent.did, **wanted) as session:
+            async with someone.agent as connecting, connecting.connect(url, did=seller.agent.did, **wanted) as session:
                 await buy(session)
                 return session.profile
 
@@ -432,7 +432,7 @@ async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not
 
     for someone in (seller, customer):
         someone.agent.flow.registry.add(OFFER)
-    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "peer": seller.agent.did}
+    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
     async with meeting(seller) as tap, customer.agent.connect_over(tap, **wanted) as session:
         assert session.profile == profile
         call = asyncio.create_task(session.call("getProductInfo", productId="P12345"))

@@ -129,8 +129,9 @@ def test_a_role_that_does_not_fit_is_refused_on_both_sides_before_any_code(role:
         shop, buyer = payee(simulation, on_event=events.append), simulation.agent("buyer.example", on_event=events.append)
         async with simulation.serving(shop):
             with pytest.raises(Refused) as refused:
-                url, name = ("", "shop.example") if discover else (SHOP, "")
-                async with buyer.connect(url, discover=name, protocols=[uri], role=role, serving=[approve, numbers]):
+                async with buyer.connect(
+                    "shop.example" if discover else SHOP, protocols=[uri], role=role, serving=[approve, numbers]
+                ):
                     pass
             assert refused.value.code == "session.role"
             assert "payee" in refused.value.message
@@ -201,7 +202,7 @@ def test_the_flow_profile_carries_the_role_of_the_initiator(role: str) -> None:
             agent.flow.registry.add(ProtocolOffer(ID, uri=uri))
 
         def connect() -> Any:
-            return buyer.connect(SHOP, protocols=[ID], peer=shop.did, role=role, serving=[approve, numbers])
+            return buyer.connect(SHOP, protocols=[ID], did=shop.did, role=role, serving=[approve, numbers])
 
         async with simulation.serving(shop):
             for _ in range(2):  # the second time by the remembered agreement

@@ -161,7 +161,7 @@ async def test_a_withdrawn_protocol_ends_alone_and_after_its_calls(tmp_path: Pat
             await asyncio.sleep(0)
             assert await described(port) == [host.uri("greeting")]
             with pytest.raises(TreatyError) as failure:
-                async with guest.connect(url, protocols=[host.uri("appointment")], peer=host.agent.did):
+                async with guest.connect(url, protocols=[host.uri("appointment")], did=host.agent.did):
                     pass
             assert failure.value.code in ("session.no-common-protocol", "hello.refused")
             assert not call.done()

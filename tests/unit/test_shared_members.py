@@ -87,7 +87,7 @@ def test_an_error_in_the_moment_of_a_send_costs_that_member_alone(error: Excepti
         broken, failing = meeting.simulation.agent("broken.example"), Failing(far)
         serving = asyncio.create_task(meeting.room.accept(failing))
         listening = Member(broken)
-        over = broken.connect_over(near, protocols=[meeting.uri], peer=meeting.room.did, role="member", serving=[listening.said])
+        over = broken.connect_over(near, protocols=[meeting.uri], did=meeting.room.did, role="member", serving=[listening.said])
         with pytest.raises(TreatyError):
             async with over as session:
                 assert len(meeting.members) == 2

@@ -255,7 +255,7 @@ def test_members_of_both_profiles_are_in_one_session() -> None:
         bob = Member(meeting.simulation.agent("bob.example"))
         bob.agent.flow.registry.add(ProtocolOffer(id, uri=meeting.uri))
         await stack.enter_async_context(meeting.simulation.serving(meeting.room))
-        over = bob.agent.connect("wss://room.example", protocols=[id], peer=meeting.room.did, role="member", serving=[bob.said])
+        over = bob.agent.connect("wss://room.example", protocols=[id], did=meeting.room.did, role="member", serving=[bob.said])
         bob_says = await stack.enter_async_context(over)
         assert meeting.members == [ada.agent.did, bob.agent.did]
         assert await says.call("say", text="From Hello.") == 1

@@ -109,7 +109,7 @@ async def meeting(
             for made in (server, watcher):
                 made.agent.flow.registry.add(offer())
         port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
-        wanted = {"protocols": [FEED], "peer": "did:wba:feed.example"} if flow else {"protocols": [URI]}
+        wanted = {"protocols": [FEED], "did": "did:wba:feed.example"} if flow else {"protocols": [URI]}
         session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", **wanted))
         assert session.profile == ("flow" if flow else "hello")
         yield session, feed
@@ -125,7 +125,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def listed(session: Session, **arguments: Any) -> list[Any]:
-    return [item async for item in session.stream("watch", **arguments)]
+    return [item async for item in session.stream("watch", arguments)]
 
 
 @pytest.mark.sample(2)

@@ -47,7 +47,7 @@ async def says_nothing(simulation: Simulation, guest: Agent) -> None:
 
 
 async def is_not_found(simulation: Simulation, guest: Agent) -> None:
-    async with guest.connect(discover="gone.example", topic=ABOUT):
+    async with guest.connect("gone.example", topic=ABOUT):
         pass
 
 
@@ -66,7 +66,7 @@ async def is_idle(simulation: Simulation, guest: Agent) -> None:
 
 async def is_late(simulation: Simulation, guest: Agent) -> None:
     simulation.links["host.example"].silent = True
-    await guest.peer(HOST, topic=ABOUT).within(2).call("greet", name="Ada")
+    await guest.peer(HOST, topic=ABOUT).call("greet", name="Ada", within=2)
 
 
 async def ended(session: Session) -> None:
@@ -97,7 +97,7 @@ def test_a_call_that_was_sent_is_another_class() -> None:
             host.delay = 5
             async with guest.connect(HOST, topic=ABOUT) as session:
                 with pytest.raises(OutcomeUnknown) as failure:
-                    await session.call_within(1, "greet", {"name": "Ada"})
+                    await session.call("greet", name="Ada", within=1)
             assert not isinstance(failure.value, PeerUnavailable)
             assert failure.value.retryable  # greet is idempotent
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,10 +12,13 @@ if TYPE_CHECKING:
     from ..negotiators.negotiator import Requirement
     from ..sessions.context import AgentContext
     from ..sessions.endpoint import AgentEndpoint
+    from ..sessions.interfaces import PeerSettings
     from ..sessions.opening import SessionOpener
-    from ..sessions.operations import Function
+    from ..sessions.operations import Function, Functions
     from ..sessions.peer import Peer, SessionPool
+    from ..sessions.roles import SessionRequest
     from ..sessions.session import Session
+    from ..sessions.stay import Stay
     from ..transport.connection import Connection
 
 
@@ -30,27 +34,26 @@ class ConnectingAgent:
     @asynccontextmanager
     async def connect(
         self,
-        url: str = "",
+        address: str,
         *,
-        discover: str = "",
         topic: str = "",
         protocols: Sequence[str] = (),
         requirement: Requirement | None = None,
         natural: bool = False,
-        peer: str = "",
+        did: str = "",
         role: str = "",
         serving: Sequence[Function] = (),
         timeout: float | None = None,  # noqa: ASYNC109  # the time of opening, and not of the block
     ) -> AsyncIterator[Session]:
-        """Open a session with the agent at a `ws`, `wss`, `http` or `https` URL, or with an agent to `discover`: a domain, a DID,
-        or the URL of an agent description.
+        """Open a session with the agent at an `address`: a `ws`, `wss`, `http` or `https` URL; or a domain, a DID, or the `https`
+        URL of an agent description, which ends in `.json`. The latter three are discovered.
 
         Choose by a `topic`, by `protocols` (URIs, or ids `anp:protocol:…`, best first), by a `requirement` to negotiate, or only
         by `natural` language. A requirement beside a topic or protocols is negotiated when those lead nowhere. Without any, the
         protocols that a discovered agent lists are offered. Of a topic the consensus is offered first, then the protocols that
         a discovered agent lists, then the others. `sessions.profiles` says how the profile is chosen.
 
-        `peer`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
+        `did`: the DID that the peer has to claim; by default the one that answered there first. `role`: the role of this side,
         where the protocol leaves it open. `serving`: functions for the operations that the peer calls back in this session, by
         their names as in `provides`; without any, those that this agent provides. `timeout`: seconds for opening the session; by
         default `timeouts.connect`, and no limit for a requirement. With a remembered agreement the session begins at once, and
@@ -61,12 +64,11 @@ class ConnectingAgent:
         Raises `Malformed`, `Unavailable` (`connection.failed`), `Refused` (`session.no-common-protocol`,
         `session.role`, `peer.changed`, `negotiation.rejected`, …), and the errors of discovery, verification and negotiators.
         """
-        from ..sessions import opening
-        from ..sessions.operations import Functions
+        from ..sessions.opening import PeerName
         from ..sessions.roles import SessionRequest
 
-        name = opening.PeerName.of(url, discover)
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        name = PeerName.parse(address)
+        request = SessionRequest(topic, tuple(protocols), did, requirement, natural, role, _functions(serving))
         with closing(request):
             async with await self._opener.open(name, request, within=timeout) as session:
                 yield session
@@ -78,7 +80,7 @@ class ConnectingAgent:
         topic: str = "",
         protocols: Sequence[str] = (),
         requirement: Requirement | None = None,
-        peer: str = "",
+        did: str = "",
         role: str = "",
         serving: Sequence[Function] = (),
         timeout: float | None = None,
@@ -86,22 +88,52 @@ class ConnectingAgent:
         """Return a long-lived handle for calls to one agent. It opens sessions, replaces broken ones, and repeats calls that may
         be repeated (`sessions.peer`). Nothing is sent yet. Close it, or use `async with`.
 
-        `address`: a URL, a domain, a DID, or the URL of a description. The others as in `connect`. Raises `Malformed`
+        The arguments are those of `connect`. Raises `Malformed`
         (`agent.call`) and `Refused` (`agent.settings`).
         """
-        from ..sessions import opening
-        from ..sessions.operations import Functions
-        from ..sessions.peer import Peer, SessionPool
+        from ..sessions.peer import Peer
         from ..sessions.roles import SessionRequest
         from ..transport.connection import Backoff
 
-        name = opening.PeerName.parse(address)
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, False, role, Functions.of(serving))
+        request = SessionRequest(topic, tuple(protocols), did, requirement, False, role, _functions(serving))
+        pool = self._pool(address, request, self.config.peers, timeout)
+        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
+
+    def stay(
+        self,
+        address: str,
+        *,
+        topic: str = "",
+        protocols: Sequence[str] = (),
+        did: str = "",
+        role: str = "",
+        serving: Sequence[Function] = (),
+        timeout: float | None = None,
+    ) -> Stay:
+        """Return a handle that opens a session with one agent and keeps one open until the end of its `async with` block, so that
+        the other side may call the functions `serving` at any time (`sessions.stay`). Nothing is sent yet.
+
+        `timeout`: seconds for opening a session. The arguments and errors are those of `peer`.
+        """
+        from ..sessions.roles import SessionRequest
+        from ..sessions.stay import Stay
+        from ..transport.connection import Backoff
+
+        request = SessionRequest(topic, tuple(protocols), did, None, False, role, _functions(serving))
+        # One: a second session would be a second member of a room.
+        pool = self._pool(address, request, replace(self.config.peers, sessions=1), timeout)
+        return Stay(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
+
+    def _pool(self, address: str, request: SessionRequest, settings: PeerSettings, timeout: float | None) -> SessionPool:
+        from ..sessions.opening import PeerName
+        from ..sessions.peer import SessionPool
+
+        name = PeerName.parse(address)
         if name.is_url:
             request.check(self._context)
-        pool = SessionPool(self._context, self._opener, name, request, self.config.peers, timeout)
+        pool = SessionPool(self._context, self._opener, name, request, settings, timeout)
         self._pools.add(pool)
-        return Peer(pool, backoff=Backoff(attempts=self.config.peers.attempts), on_close=self._pools.discard)
+        return pool
 
     def connect_over(
         self,
@@ -111,22 +143,28 @@ class ConnectingAgent:
         protocols: Sequence[str] = (),
         requirement: Requirement | None = None,
         natural: bool = False,
-        peer: str = "",
+        did: str = "",
         role: str = "",
         serving: Sequence[Function] = (),
     ) -> AbstractAsyncContextManager[Session]:
         """Open a session as `connect` does, over an open connection of any transport. The agreement is remembered by the address
         of the connection. After a failed negotiation the next session proposes the document that a person chose."""
         from ..sessions import lifecycle
-        from ..sessions.operations import Functions
         from ..sessions.roles import SessionRequest
 
         async def dial(for_hello: bool) -> Connection:
             return self._endpoint.sealed(connection) if for_hello else connection
 
-        request = SessionRequest(topic, tuple(protocols), peer, requirement, natural, role, Functions.of(serving))
+        request = SessionRequest(topic, tuple(protocols), did, requirement, natural, role, _functions(serving))
         return lifecycle.run_initiator(self._context, self._endpoint.flow, dial, connection.address, request, again=False)
 
     async def dial(self, url: str) -> Connection:
         """Open a connection to a URL without end-to-end encryption, for `flow`. Raises `Malformed`, `Unavailable`."""
         return await self._endpoint.dial(url, repeat=False)
+
+
+def _functions(serving: Sequence[Function]) -> Functions | None:
+    # Here, so that importing an agent's class costs little.
+    from ..sessions.operations import Functions
+
+    return Functions.of(serving)

@@ -58,8 +58,9 @@ class ServingAgent(ABC):
 
     # What this agent can do
 
-    def provides(self, uri: str, *, role: str = "") -> Callable[[_F], _F]:
-        """Register the decorated function for the operation of its name in a protocol. Use it once for each operation.
+    def provides(self, uri: str, *, operation: str = "", role: str = "") -> Callable[[_F], _F]:
+        """Register the decorated function for an operation of a protocol, by default the one of its name. Use it once for each
+        operation.
 
         Other agents can connect to this one for the protocol, and discovery lists it. For operations that a peer calls back in a
         session of this side, use `connect(serving=…)`. `role`: the role of this side, where the protocol leaves it open. While
@@ -74,7 +75,7 @@ class ServingAgent(ABC):
 
         def register(function: _F) -> _F:
             service = self._context.served.provided_service(uri)
-            service.functions.add(function)
+            service.functions.add(function, name=operation)
             service.role = role or service.role
             if self._context.served.is_providing:
                 provide_later(self._context, uri)
@@ -117,21 +118,26 @@ class ServingAgent(ABC):
 
         return shared_session(self._context, uri)
 
-    async def broadcast(self, uri: str, operation: str, /, **arguments: Any) -> list[BroadcastOutcome]:
-        """Call an operation in all `sessions` with a protocol, and return the outcomes. An event is over when it is sent.
-
-        Each call takes at most the operation's own time, and a peer that is slow or gone does not delay the others. Errors are
-        values of the outcomes, and this method raises none.
-        """
-        return await self.broadcast_within(None, self.sessions(uri), operation, arguments)
-
-    async def broadcast_within(
-        self, seconds: float | None, sessions: Iterable[Session], operation: str, arguments: Mapping[str, Any]
+    async def broadcast(
+        self,
+        to: str | Iterable[Session],
+        operation: str,
+        arguments: Mapping[str, Any] = MappingProxyType({}),
+        /,
+        *,
+        within: float | None = None,
+        **named: Any,
     ) -> list[BroadcastOutcome]:
-        """Call an operation in some sessions as `broadcast` does, each in at most `seconds`, if they are fewer than its own."""
+        """Call an operation in all `sessions` with a protocol, or in some sessions, and return the outcomes. An event is over
+        when it is sent. `to`: the URI, or the sessions. The arguments are given as in `Session.call`.
+
+        Each call takes at most the operation's own time, or `within` seconds, and a peer that is slow or gone does not delay the
+        others. Errors are values of the outcomes, and this method raises none.
+        """
         from ..sessions.arrivals import broadcast
 
-        return await broadcast(sessions, operation, arguments, within=seconds)
+        sessions = self.sessions(to) if isinstance(to, str) else to
+        return await broadcast(sessions, operation, dict(arguments, **named), within=within)
 
     async def withdraw(self, uri: str) -> None:
         """Stop providing a protocol, also while the agent serves. No session chooses it from now on. Its open sessions end when

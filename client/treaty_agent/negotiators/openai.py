@@ -36,6 +36,7 @@ from treaty_consensus.canonical import parse_decimal, parse_json
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_handler import encode_json
+from treaty_io import tracing
 from treaty_io.codes import AgentCode, ModelCode
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
@@ -72,6 +73,8 @@ class _Choice(msgspec.Struct):
 
 class _Usage(msgspec.Struct):
     total_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    prompt_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    completion_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class _Completion(msgspec.Struct):
@@ -178,6 +181,13 @@ class OpenAIModel:
 
     async def _ask(self, prompt: Prompt[Any], messages: _Messages, budgets: Sequence[Budget]) -> _Choice:
         """Return one completion, before it is validated. Raises `TreatyError`."""
+        about = {"gen__ai_operation_name": "chat", "gen__ai_provider_name": "openai", "gen__ai_request_model": self._name}
+        with tracing.span(f"chat {self._name}", "client", **about) as span:
+            return await self._answered(prompt, messages, budgets, span)
+
+    async def _answered(
+        self, prompt: Prompt[Any], messages: _Messages, budgets: Sequence[Budget], span: tracing.OpenSpan
+    ) -> _Choice:
         reply: _Reply | None = None
         # Bounded retries: the session has deadlines of its own.
         for number in range(self._tries):
@@ -187,7 +197,7 @@ class OpenAIModel:
             if reply is None:
                 continue
             if reply.status == 200:
-                return self._completion(reply.body, messages, budgets)
+                return self._completion(reply.body, messages, budgets, span)
             # Remembered: later requests leave the field out at once.
             if self._structured and _knows_no_schema(reply):
                 self._structured = False
@@ -249,13 +259,15 @@ class OpenAIModel:
             raise TooLarge(ModelCode.ANSWER, f"The request {prompt.name} has {len(body)} bytes; at most {MAX_REQUEST} are sent.")
         return body
 
-    def _completion(self, body: bytes, messages: _Messages, budgets: Sequence[Budget]) -> _Choice:
+    def _completion(self, body: bytes, messages: _Messages, budgets: Sequence[Budget], span: tracing.OpenSpan) -> _Choice:
         try:
             completion = msgspec.json.decode(body, type=_Completion)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unavailable(ModelCode.UNAVAILABLE, f"{self._url} answered without a completion.") from error
         choice = completion.choices[0]
-        used = completion.usage.total_tokens if completion.usage is not None else 0
+        usage = completion.usage or _Usage()
+        used = usage.total_tokens
+        span.set(gen__ai_usage_input__tokens=usage.prompt_tokens, gen__ai_usage_output__tokens=usage.completion_tokens)
         # Some endpoints report no usage; about four characters are one token.
         estimate = (sum(len(message["content"]) for message in messages) + len(choice.message.content or "")) // 4
         for budget in budgets:

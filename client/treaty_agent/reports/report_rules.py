@@ -50,7 +50,8 @@ class SessionFacts:
 
     `own_key`, `peer_key`: DID URLs.
     `log`: the origin of the protocol's registry.
-    `spoke`: whether an application message arrived.
+    `spoke`: whether the session did work. The proposer got an answer, or served a call. The other side got an application
+    message, or sent one: of an event it learns no more.
     """
 
     own_key: str
@@ -84,10 +85,10 @@ def later_negotiation_id(nid: str, epoch: int) -> str:
 
 
 def draft_report(facts: SessionFacts, epoch: OpenEpoch, seen_checkpoint: bytes) -> Draft:
-    """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.other`) if no message
-    arrived."""
+    """Return the report that this side would propose. Raises `Malformed`, and `Refused` (`report.other`) if it did no
+    work."""
     if not facts.spoke:
-        raise Refused(ReportCode.OTHER, "No application message arrived in this session.")
+        raise Refused(ReportCode.OTHER, "This session did no work.")
     body = Report(
         topic=facts.topic,
         nid=facts.nid,

@@ -90,7 +90,7 @@ async def broadcast(
 ) -> list[BroadcastOutcome]:
     """Call an operation in some sessions, and return the outcomes in their order.
 
-    `within`: as for `Session.call_within`; each session has that time for itself. Raises nothing: an error is in its session's
+    `within`: as for `Session.call`; each session has that time for itself. Raises nothing: an error is in its session's
     outcome. A cancellation gives up all calls.
     """
     room = asyncio.Semaphore(AT_ONCE)
@@ -103,7 +103,7 @@ async def broadcast(
             timer = asyncio.get_running_loop().call_later(TURN, turn.close)
             turn.callback(timer.cancel)
             try:
-                return BroadcastOutcome(session, await session.call_within(within, operation, arguments))
+                return BroadcastOutcome(session, await session.call(operation, arguments, within=within))
             except TreatyError as error:
                 return BroadcastOutcome(session, error=error)
 

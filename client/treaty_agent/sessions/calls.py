@@ -30,17 +30,18 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.trace_context import TraceContext
-from treaty_consensus.errors import TooLarge, TreatyError
+from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.handler import Operation, OperationKind
 from treaty_handler import Return, Value
 from treaty_io.abandonable import abandonable
@@ -63,16 +64,25 @@ VALUE_BYTES = 64
 """Bytes of one value beside its text, as a bound for Python's objects."""
 
 
+Arguments: TypeAlias = Mapping[str, Any]
+"""The arguments of a call, by their names in the protocol."""
+NO_ARGUMENTS: Arguments = MappingProxyType({})
+
+
 class CallTable:
-    """The calls of one session. `replies`: the number of calls that the peer answered. `replied`: set at the first one."""
+    """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
+    that this side served, where it began the session. `worked`: set at the first of either."""
 
     def __init__(self, session: CallingSession) -> None:
-        self.replies = 0
-        self.replied = asyncio.Event()
+        self.replies = self.work = 0
+        self.worked = asyncio.Event()
         self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
+        self._ended_by: TreatyError | None = None
+        # Made when the first one waits for the end: most sessions end without.
+        self._end: asyncio.Event | None = None
         # Weakly: an error is of interest only while its caller has it.
         self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
@@ -80,21 +90,27 @@ class CallTable:
         self._numbers = itertools.count(1)
 
     async def make(
-        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, trace: TraceContext | None = None
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        within: float | None = None,
+        limited: bool = False,
+        trace: TraceContext | None = None,
     ) -> Any:
         """Call an operation and wait for its answer; see `Session.call`. Report the time and the outcome to the session.
 
         `within`: fewer seconds than the operation's own time. The end of either raises `OutcomeUnknown`, or `Unavailable`
-        (`session.late`) for a call that was not issued. `trace`: its span.
+        (`session.late`) for a call that was not issued. `limited`: the caller gave a `within`. `trace`: its span.
         """
-        call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments))
+        call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments, limited=limited))
         began, limit = asyncio.get_running_loop().time(), self._session.time_limit(operation)
         # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
         seconds = limit if within is None else min(limit, within)
         call.due = began + seconds
         described = self._described(call, trace)
         try:
-            with self._session.pipeline.recorded(described):
+            with self._session.pipeline.recorded(described) as described:
                 value = await self._within(call, described, seconds)
         except TreatyError as error:
             self._note_failure(began, error)
@@ -104,12 +120,15 @@ class CallTable:
         self._note(began, True)
         return value
 
-    async def stream(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer."""
-        call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM)
+    async def stream(
+        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, limited: bool = False
+    ) -> AsyncGenerator[Any, None]:
+        """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer. `within`:
+        until the first item. `limited`: as in `make`."""
+        call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM, limited=limited)
         described = self._described(call, None)
-        with self._session.pipeline.recorded(described):
-            async with aclosing(self._session.pipeline.stream(described, partial(self._items, call))) as items:
+        with self._session.pipeline.recorded(described) as described:
+            async with aclosing(self._session.pipeline.stream(described, partial(self._items, call, within))) as items:
                 async for item in items:
                     yield item
 
@@ -167,6 +186,23 @@ class CallTable:
         makes to others, say nothing about that."""
         return self._failures is not None and error in self._failures
 
+    def served(self) -> None:
+        """Note that this side served a call of the peer."""
+        self.work += 1
+        self.worked.set()
+
+    @property
+    def ended_by(self) -> TreatyError | None:
+        """The error with which calls fail since the end of the session, None before."""
+        return self._ended_by
+
+    async def wait_ended(self) -> TreatyError:
+        """Wait for the end of the session, and return `ended_by`."""
+        while self._ended_by is None:
+            self._end = self._end or asyncio.Event()
+            await self._end.wait()
+        return self._ended_by
+
     @property
     def is_refusing(self) -> bool:
         """Whether further calls are refused."""
@@ -179,6 +215,9 @@ class CallTable:
     def end(self, error: TreatyError) -> None:
         """Fail all open calls because of the error that ended the session. A stream gives the items that wait before."""
         self._error = error
+        self._ended_by = self._ended_by or error
+        if self._end is not None:
+            self._end.set()
         for call in self._open.values():
             call.closed = True
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
@@ -213,10 +252,11 @@ class CallTable:
             self._noted(error)
             raise
 
-    async def _items(self, call: OpenCall, described: Call) -> AsyncGenerator[Any, None]:
+    async def _items(self, call: OpenCall, within: float | None, described: Call) -> AsyncGenerator[Any, None]:
         """Send the call of a stream and yield its items."""
         items, operation, began = call.stream, call.operation, asyncio.get_running_loop().time()
         limit, clock = self._session.time_limit(operation), asyncio.get_running_loop().time
+        limit = limit if within is None else min(limit, within)
         assert items is not None
         self._enter(call).trace = described.context.trace
         try:
@@ -228,7 +268,6 @@ class CallTable:
                 yield self._take(call, items)
                 # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
                 # owes one.
-                limit = self._session.time_limit(operation)
                 async with AlarmTimeout(clock() + limit):
                     more = await call.is_ready(items)
         except TimeoutError as error:
@@ -289,8 +328,10 @@ class CallTable:
 
     def _replied(self) -> None:
         self.replies += 1
+        self.work += 1
+        if self.work == 1:
+            self.worked.set()
         if self.replies == 1:
-            self.replied.set()
             self._session.replied()
 
     def _note_failure(self, began: float, error: TreatyError) -> None:
@@ -319,6 +360,9 @@ class CallTable:
         operation = handler.role.calls.get(call.operation)
         if operation is not None and (operation.kind is OperationKind.STREAM) != (call.stream is not None):
             call.settle(wrong_kind(operation))
+            return
+        if operation is not None and call.limited and call.is_ambiguous(operation):
+            call.settle(_two_withins(operation))
             return
         idempotent = operation is not None and operation.idempotent
         # A second run could repeat an order or a payment, so only idempotent calls are issued again.
@@ -372,6 +416,14 @@ class CallTable:
             await self._session.report_error(f"{call.operation}: {outcome.error.message}")
         except TreatyError:
             call.settle(outcome)  # the code was not repaired: the caller gets the failure
+
+
+def _two_withins(operation: Operation) -> Malformed:
+    return Malformed(
+        OperationCode.ARGUMENTS,
+        f"{operation.name} has an argument `within` of its own, so it is unclear whether that or the time of the call is meant.",
+        fix=f'Give the arguments as a mapping: call("{operation.name}", {{…}}, within=SECONDS).',
+    )
 
 
 def _too_much(operation: str) -> TooLarge:
@@ -468,7 +520,7 @@ class OpenStream:
 class OpenCall:
     """One call.
 
-    `due`: the end of its time.
+    `due`: the end of its time. `limited`: its caller gave one, as `within`.
     `sent_before`: the messages of the connection when the first handler got the call.
     `closed`: the handler has answered it or never had it.
     `left`: the caller does not wait any more.
@@ -487,6 +539,7 @@ class OpenCall:
     early: bool = False
     trace: TraceContext | None = None
     due: float = math.inf
+    limited: bool = False
     reported: bool = False
     closed: bool = False
     left: bool = False
@@ -500,6 +553,10 @@ class OpenCall:
     def has_begun(self) -> bool:
         """Whether an item came."""
         return self.stream is not None and self.stream.has_begun
+
+    def is_ambiguous(self, operation: Operation) -> bool:
+        """Return whether a `within` may mean an argument of the operation, which was left out."""
+        return "within" in operation.arguments.get("properties", {}) and "within" not in self.arguments
 
     def is_unread(self, error: TreatyError) -> bool:
         """Return whether the peer ended the session before it read a message of this call. `error`: of the end."""

@@ -196,6 +196,9 @@ class TestedHandler:
     def backlog(self) -> int:
         return 0  # a test has one message at a time
 
+    def served_call(self) -> None:
+        """Nothing follows: a test is no work."""
+
     def post(self, step: Step) -> None:
         self._core.loop.post(step)
 

@@ -80,10 +80,15 @@ class HandlerLine:
     async def send_named(self, payload: bytes, action: str, metadata: CallMetadata | None) -> None:
         """Send an application message with an action, the handler's stream."""
         if self._connected:
+            self._session.has_sent = True
             await self._core.command(commands.SendData(self._session.id, payload, action, metadata))
 
     async def wait_writable(self) -> None:
         await self._core.loop.wait_writable()
+
+    def served_call(self) -> None:
+        if self._connected:
+            self._session.calls.served()
 
     def item(self, call: str, value: Value) -> None:
         if self._connected:
@@ -128,7 +133,7 @@ class FlowSession(CallingSession):
         settings = core.dependencies.settings
         self.id, self.pipeline = id, core.dependencies.hosts.pipeline
         self.agreed, self.expires_at, self.resumed = Agreed(""), 0, False
-        self.timeline, self.messages_received = list(core.timeline), 0
+        self.timeline, self.messages_received, self.has_sent = list(core.timeline), 0, False
         self._core, self._timeouts = core, core.dependencies.timeouts
         self._adaptation = settings.adaptation(settings.thresholds)
         # The handler that runs, and the one that is ready to replace it.
@@ -370,7 +375,7 @@ class FlowSession(CallingSession):
             return ReportRefused(refusal_code(error))
         if cosign is None:
             return ReportRefused(ClientReportCode.NOT_CHECKED)
-        has_spoken = (self.calls.replies if self.is_initiator else self.messages_received) > 0
+        has_spoken = self.calls.work > 0 if self.is_initiator else self.messages_received > 0 or self.has_sent
         return await cosign(self.spoken, parties, proposal, has_spoken)
 
     # Adaptation

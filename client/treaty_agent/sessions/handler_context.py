@@ -47,6 +47,9 @@ class HandlerPort(Protocol):
     def answer(self, call: str, outcome: Return | TreatyError, *, silent: bool = False) -> None:
         """Report the outcome of a call of the local application. `silent`: the handler failed it because nobody answered."""
 
+    def served_call(self) -> None:
+        """Note that a call of the peer was served. Only called where this side began the session: it proposes the report."""
+
     async def end(self, error: TreatyError | None) -> None:
         """End the session."""
 

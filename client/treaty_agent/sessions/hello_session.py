@@ -99,7 +99,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         """Send nothing yet. `opening`: the first actions of the machine."""
         super().__init__(connection, machine, role.timeouts, asyncio.get_running_loop().time)
         self.machine, self.pipeline = machine, role.pipeline
-        self.messages_received = 0
+        self.messages_received, self._has_sent = 0, False
         self.running: asyncio.Future[None] = abandonable()
         tracing.watch(self.running, "handshake", treaty_profile="hello", treaty_initiator=machine.is_initiator)
         self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
@@ -284,7 +284,11 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             is_initiator=self.is_initiator,
         )
 
+    def served_call(self) -> None:
+        self.calls.served()
+
     async def send(self, payload: bytes, *, early: bool, metadata: CallMetadata | None = None) -> None:
+        self._has_sent = True
         await self._core.command(commands.Send(payload, early, metadata))
 
     def item(self, call: str, value: Value) -> None:
@@ -322,7 +326,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             parties = await self.report_parties()
         except TreatyError as error:
             return ReportRefused(refusal_code(error))
-        spoke = (self.calls.replies if self.is_initiator else self.messages_received) > 0
+        spoke = self.calls.work > 0 if self.is_initiator else self.messages_received > 0 or self._has_sent
         return await self._role.cosign(self._core.protocol, parties, proposal, spoke=spoke)
 
     # Steps

@@ -187,7 +187,7 @@ class Invocations:
         call = replace(one.call, context=replace(one.call.context, deadline=due))
         enter_call(call.context)
         try:
-            with self._context.pipeline.recorded(call), self._context.activity.functions.counted():
+            with self._context.pipeline.recorded(call) as call, self._context.activity.functions.counted():
                 if due <= began:
                     raise TimeoutError  # the caller does not wait any more
                 # A function in a thread cannot be cancelled; only its result is dropped.
@@ -212,8 +212,8 @@ class Invocations:
         enter_call(one.call.context)
         try:
             # The call is in the block too: it raises for a function without the operation's arguments.
-            with pipeline.recorded(one.call), self._context.activity.functions.counted():
-                async with aclosing(pipeline.stream(one.call, partial(self._items, one.operation))) as items:
+            with pipeline.recorded(one.call) as call, self._context.activity.functions.counted():
+                async with aclosing(pipeline.stream(call, partial(self._items, one.operation))) as items:
                     while (value := await self._next(one, items)) is not _END:
                         if not is_noted:
                             self._note(began, None)
@@ -274,6 +274,8 @@ class Invocations:
         del self._pending[one.effect.call]
         try:
             await self._give(Result(call=result.call, value=result.value, error=result.error, at=event_time()))
+            if one.call.is_initiator:
+                self._port.served_call()  # after the answer was sent, so that the peer has it before the report
         except TreatyError as error:
             if error.code not in LOCAL_FAULTS:
                 raise

@@ -33,9 +33,11 @@ from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.handler import OperationKind
 from treaty_consensus.printable import printable
+from treaty_io import tracing
 from treaty_io.codes import AgentCode
 
 from .call_context import CallContext
+from .call_span import CallSpan
 from .interfaces import CANCELLING_TIME
 from .operation_errors import OperationError, OutcomeUnknown
 
@@ -111,22 +113,32 @@ class CallPipeline:
         return _stream(chain, call, items) if chain else items(call)
 
     @contextmanager
-    def recorded(self, call: Call) -> Iterator[None]:
-        """Log the call of the block and report it, when it is over."""
-        began, status = call.context.clock(), OK
+    def recorded(self, call: Call) -> Iterator[Call]:
+        """Log the call of the block and report it, when it is over. While traces are recorded, the call is a span; yield the call
+        with it."""
+        began, status, span = call.context.clock(), OK, None
+        failure: BaseException | None = None
+        if tracing.is_on():
+            span = CallSpan(call.context, call.kind, incoming=call.direction == "in")
+            call = replace(call, context=span.context)
         try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            status = CANCELLED
+            yield call
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            status, failure = CANCELLED, error
             raise
         except Exception as error:
+            failure = error
             status = error.code if isinstance(error, TreatyError) else type(error).__name__
             # Only errors of one call: the error that ended a session is the same object for all of its calls.
             if isinstance(error, OperationError | OutcomeUnknown):
                 error.trace_id = error.trace_id or call.context.trace.trace_id
             raise
         finally:
-            self._record(call, status, call.context.clock() - began)
+            if span is not None:
+                span.end(status, failure)
+            # Asked here, because most calls are neither logged nor told.
+            if self._on_call is not None or _log.isEnabledFor(logging.DEBUG):
+                self._record(call, status, call.context.clock() - began)
 
     def _record(self, call: Call, status: str, seconds: float) -> None:
         context = call.context

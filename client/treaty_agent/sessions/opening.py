@@ -35,7 +35,7 @@ from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_io import durable, tracing
 from treaty_io.afterwards import Afterwards
-from treaty_io.codes import AgentCode, ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
+from treaty_io.codes import ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity, ProvedPeer
 from treaty_io.network.hosts import Network
@@ -80,13 +80,6 @@ class PeerName:
 
     text: str
     is_url: bool
-
-    @classmethod
-    def of(cls, url: str, discover: str) -> PeerName:
-        """Return the name. Raises `Malformed` (`agent.call`) unless exactly one is given."""
-        if bool(url) == bool(discover):
-            raise Malformed(AgentCode.CALL, "Connect to a URL, or to an agent to discover: one of the two.")
-        return cls(url or discover, bool(url))
 
     @classmethod
     def parse(cls, text: str) -> PeerName:
@@ -163,9 +156,9 @@ class SessionOpener:
             self._context.work.spawn(opening.result().end())
 
     async def _open(self, name: PeerName, request: SessionRequest) -> OpenSession:
-        pinned = UNNAMED if request.peer else await self._get_pin(name)
+        pinned = UNNAMED if request.did else await self._get_pin(name)
         # Now, beside the handshake: the report of a short session must not wait for a registry.
-        self._context.prepare_report(peer=request.peer or pinned.did)
+        self._context.prepare_report(peer=request.did or pinned.did)
         if self._context.policy.report:
             # Also for an agent that never listens: reports of an earlier process wait in its outbox.
             self._context.reports.reporter.resume()
@@ -229,7 +222,7 @@ class SessionOpener:
                 # The description itself names another agent, which need not be asked.
                 await self._judge(ChangedPeer(name.key, pinned, ClaimedPeer(described)))
                 pinned = UNNAMED
-            tried[address] = replace(located_request, peer=request.peer or pinned.did or described)
+            tried[address] = replace(located_request, did=request.did or pinned.did or described)
             try:
                 return await self._attempt(name, address, tried[address]), pinned
             except TreatyError as error:
@@ -245,7 +238,7 @@ class SessionOpener:
         # data, before the other side has named itself.
         address, located_request = next(reversed(tried.items()))
         self._context.memory.agreements.forget(address, request.key)
-        return await self._attempt(name, address, replace(located_request, peer=request.peer)), pinned
+        return await self._attempt(name, address, replace(located_request, did=request.did)), pinned
 
     async def _attempt(self, name: PeerName, address: str, request: SessionRequest) -> OpenSession:
         async def dial(for_hello: bool) -> Connection:
@@ -345,7 +338,7 @@ def _changed(name: str, pinned: PeerIdentity, found: str) -> Refused:
     return Refused(
         PeerCode.CHANGED,
         f"{found} answers at {name[:120]}, where {pinned} answered before.",
-        fix="If this change is right, connect once with peer= and the new DID, or accept it in on_changed_peer.",
+        fix="If this change is right, connect once with did= and the new DID, or accept it in on_changed_peer.",
     )
 
 

@@ -148,6 +148,9 @@ class FunctionFailures:
             case OperationError() if not operation.may_fail_with(error.status):
                 return self._failed(OperationCode.WRONG_RESULT, operation, error, trace_id, peer)
             case OperationError():
+                # With its trace, because the caller has the status alone, and the reason is here.
+                caller = printable(peer or self._peer, 200) or "-"
+                _log.info("%s: %s for %s refused, trace=%s: %r", error.code, operation.name, caller, trace_id, error.message)
                 return Failure(code=error.status, message=error.message[:MAX_MESSAGE])
             case Unavailable():
                 return self._failed(OperationCode.UNAVAILABLE, operation, error, trace_id, peer, status=503)

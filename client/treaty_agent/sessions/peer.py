@@ -26,11 +26,13 @@ from types import TracebackType
 from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
+from treaty_io import tracing
 from treaty_io.codes import PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
 from ..transport.connection import Backoff, ConnectionFailed
 from .call_context import next_trace
+from .calls import NO_ARGUMENTS, Arguments
 from .context import AgentContext
 from .interfaces import PeerSettings
 from .lifecycle import OpenSession
@@ -51,12 +53,9 @@ _log = logging.getLogger(__name__)
 class Peer:
     """Another agent, over sessions that come and go. For one event loop; `aclose` it, or use `async with`."""
 
-    def __init__(
-        self, pool: SessionPool, *, backoff: Backoff, on_close: Callable[[SessionPool], None], within: float | None = None
-    ) -> None:
-        """Open nothing yet. `on_close`: called with the pool by `aclose`. `within`: seconds for each call, connecting and
-        repetitions included; None for the default."""
-        self._pool, self._backoff, self._on_close, self._within = pool, backoff, on_close, within
+    def __init__(self, pool: SessionPool, *, backoff: Backoff, on_close: Callable[[SessionPool], None]) -> None:
+        """Open nothing yet. `on_close`: called with the pool by `aclose`."""
+        self._pool, self._backoff, self._on_close = pool, backoff, on_close
 
     async def __aenter__(self) -> Peer:
         return self
@@ -69,53 +68,58 @@ class Peer:
         """The DID of the agent of the newest session, "" before the first one."""
         return self._pool.did
 
-    def within(self, seconds: float) -> Peer:
-        """Return this peer with a time for each call, connecting and repetitions included. It shares the sessions."""
-        return Peer(self._pool, backoff=self._backoff, on_close=self._on_close, within=seconds)
-
-    async def call(self, operation: str, /, **arguments: Any) -> Any:
+    async def call(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> Any:
         """Call an operation of the other agent and return its value, as `Session.call` does.
 
-        It takes at most the operation's own time and the time for connecting, or the seconds of `within`.
+        It takes at most the operation's own time and the time for connecting, or `within` seconds, connecting and repetitions
+        included.
 
         Raises `OutcomeUnknown` (`session.outcome-unknown`) if the call was sent, not answered, and may not be repeated;
         `PeerUnavailable` if it was not sent; `OperationError` for an answer that is an error; `Refused` (`peer.changed`) for
         another DID, (`peer.closed`) after `aclose`; and the other errors of `Agent.connect` and `Session.call`.
         """
-        attempts, trace = _Attempts(self._backoff, self._within), next_trace()
-        while True:
-            pooled = await self._pool.get(attempts.deadline, self._backoff)
-            attempts.begin()
-            try:
-                return await pooled.session.call_within(attempts.left, operation, arguments, trace=trace)
-            except TreatyError as error:
-                failure = error
-            finally:
-                self._pool.put(pooled)
-            await attempts.next(failure, pooled)
-            trace = trace.child()
+        attempts, trace, limited = _Attempts(self._backoff, within), next_trace(), within is not None
+        arguments = dict(arguments, **named)
+        # One trace for all attempts, and for the opening of the session.
+        with tracing.span("peer call"):
+            while True:
+                pooled = await self._pool.get(attempts.deadline, self._backoff)
+                attempts.begin()
+                try:
+                    return await pooled.session.attempt(operation, arguments, within=attempts.left, limited=limited, trace=trace)
+                except TreatyError as error:
+                    failure = error
+                finally:
+                    self._pool.put(pooled)
+                await attempts.next(failure, pooled)
+                trace = trace.child()
 
-    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
+    def stream(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> ItemStream[Any]:
         """Call a stream of the other agent and return its items, as `Session.stream` does.
 
-        It is repeated as `call` is, but only before its first item. The seconds of `within` hold for its repetitions, and not for
-        its items. Raises the errors of `call` and of `Session.stream`.
+        It is repeated as `call` is, but only before its first item. `within`: seconds until that, connecting and repetitions
+        included. Raises the errors of `call` and of `Session.stream`.
         """
-        return ItemStream(self._items(operation, arguments))
+        return ItemStream(self._items(operation, dict(arguments, **named), within))
 
     async def aclose(self) -> None:
-        """End the sessions, also for the views of `within`. Calls under way fail. Their reports and the ends of the connections
+        """End the sessions. Calls under way fail. Their reports and the ends of the connections
         follow in the background. Safe to repeat."""
         self._on_close(self._pool)
         await self._pool.aclose()
 
-    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
-        attempts, has_begun = _Attempts(self._backoff, self._within), False
+    async def _items(self, operation: str, arguments: dict[str, Any], within: float | None) -> AsyncGenerator[Any, None]:
+        attempts, has_begun, limited = _Attempts(self._backoff, within), False, within is not None
         while True:
             pooled = await self._pool.get(attempts.deadline, self._backoff)
             attempts.begin()
             try:
-                async with pooled.session.stream(operation, **arguments) as items:
+                opened = pooled.session.attempt_stream(operation, arguments, within=attempts.left, limited=limited)
+                async with opened as items:
                     async for item in items:
                         has_begun = True
                         yield item
@@ -146,7 +150,7 @@ class _Attempts:
         """Note the beginning of an attempt."""
         self._began = self._now()
 
-    async def next(self, error: TreatyError, pooled: _PooledSession) -> None:
+    async def next(self, error: TreatyError, pooled: PooledSession) -> None:
         """Wait before the next attempt. Raises the error of the last one if the call may not be repeated, or not any more."""
         if not pooled.session.has_failed_with(error):
             raise error  # of middleware, perhaps after the answer: the call may be done
@@ -175,12 +179,13 @@ class _Attempts:
         return asyncio.get_running_loop().time()
 
 
-class _PooledSession:
-    """A session of a pool. `calls`: those under way. `is_busy`: it refused a call, and gets none until one is over."""
+class PooledSession:
+    """A session of a pool. `calls`: those under way. `is_busy`: it refused a call, and gets none until one is over. `is_kept`: it
+    is used until its end, and not replaced for its age."""
 
     def __init__(self, opened: OpenSession, now: float) -> None:
         self.opened, self.session = opened, opened.session
-        self.calls, self.is_busy = 0, False
+        self.calls, self.is_busy, self.is_kept = 0, False, False
         self.opened_at = self.used_at = now
 
 
@@ -200,15 +205,15 @@ class SessionPool:
         self.did = ""
         self._context, self._opener, self._name, self._request = context, opener, name, request
         self._settings, self._timeout = settings, timeout
-        self._sessions: list[_PooledSession] = []
-        self._opening: asyncio.Task[_PooledSession] | None = None
+        self._sessions: list[PooledSession] = []
+        self._opening: asyncio.Task[PooledSession] | None = None
         # The error of the last attempt to open one; None after a success.
         self._failure: TreatyError | None = None
         # Set when a call is over: a busy session may take another one.
         self._room = asyncio.Event()
         self._closed = False
 
-    async def get(self, deadline: float | None, backoff: Backoff) -> _PooledSession:
+    async def get(self, deadline: float | None, backoff: Backoff) -> PooledSession:
         """Return a session for one call, and open one if there is none. `put` it back. Raises the errors of
         `SessionOpener.open`."""
         while True:
@@ -242,7 +247,15 @@ class SessionPool:
         late.peer_code = self._failure.peer_code
         return late
 
-    def put(self, pooled: _PooledSession) -> None:
+    def _never_open(self, limit: float | None, last: Unavailable) -> PeerUnavailable:
+        """Return the error for attempts that failed until the time was over. The last one had only the rest of it."""
+        assert self._failure is not None
+        sentence = f"No session with {self._name.text[:120]} was open within {limit:.3g} seconds."
+        error = PeerUnavailable(last.code, f"{sentence} An attempt failed: {self._failure.message}", fix=last.fix)
+        error.peer_code = self._failure.peer_code
+        return error
+
+    def put(self, pooled: PooledSession) -> None:
         """Take a session back after a call."""
         pooled.calls -= 1
         pooled.is_busy = pooled.is_busy and pooled.calls > 0
@@ -268,21 +281,21 @@ class SessionPool:
         """Give no more calls to sessions that are over, too old or idle for long. `put` ends one with calls after the last."""
         now, idle = asyncio.get_running_loop().time(), _IDLE * self._context.timeouts.idle
         for pooled in list(self._sessions):
-            is_old = now - pooled.opened_at > self._settings.lifetime
+            is_old = not pooled.is_kept and now - pooled.opened_at > self._settings.lifetime
             is_idle = not pooled.calls and now - pooled.used_at > idle
             if pooled.session.is_over or is_old or is_idle:
                 self._sessions.remove(pooled)
                 if not pooled.calls:
                     pooled.opened.leave()
 
-    def _begin_opening(self, backoff: Backoff) -> asyncio.Task[_PooledSession]:
+    def _begin_opening(self, backoff: Backoff) -> asyncio.Task[PooledSession]:
         # One attempt for all callers: a burst of calls must not become a burst of connections.
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(backoff))
             self._opening.add_done_callback(self._opened)
         return self._opening
 
-    def _opened(self, opening: asyncio.Task[_PooledSession]) -> None:
+    def _opened(self, opening: asyncio.Task[PooledSession]) -> None:
         self._opening = None
         if opening.cancelled() or opening.exception() is not None:
             return  # its callers get the error; reading it here marks it as retrieved, for they may be gone
@@ -291,7 +304,7 @@ class SessionPool:
         else:
             self._sessions.append(opening.result())
 
-    async def _open(self, backoff: Backoff) -> _PooledSession:
+    async def _open(self, backoff: Backoff) -> PooledSession:
         """Open a session, again after failures that may pass, for as long as connecting may take."""
         now = asyncio.get_running_loop().time
         limit = self._timeout if self._timeout is not None else self._opener.time_limit(self._request)
@@ -304,10 +317,13 @@ class SessionPool:
             try:
                 opened = await self._opener.open(self._name, self._request, within=left)
                 self._failure = None
-                return _PooledSession(opened, now())
+                return PooledSession(opened, now())
             except Unavailable as error:
+                is_late = until is not None and now() >= until
+                if is_late and self._failure is not None and failures:
+                    raise self._never_open(limit, error) from self._failure
                 failures, self._failure = failures + 1, error
-                if (isinstance(error, ConnectionFailed) and not error.again) or (until is not None and now() >= until):
+                if is_late or (isinstance(error, ConnectionFailed) and not error.again):
                     raise
                 _log.info("No session with %s yet: %s", self._name.text, error)
                 try:

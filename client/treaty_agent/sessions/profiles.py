@@ -47,7 +47,7 @@ def may_speak_flow(context: AgentContext, request: SessionRequest) -> bool:
 def flow_peer(context: AgentContext, address: str, request: SessionRequest) -> str:
     """Return the DID to negotiate with at an address, "" if it is unknown."""
     remembered = context.memory.agreements.get(address, request.key)
-    return request.peer or (remembered.did if remembered is not None else "")
+    return request.did or (remembered.did if remembered is not None else "")
 
 
 def flow_goal(request: SessionRequest, offers: Sequence[ProtocolOffer]) -> FlowRequest:

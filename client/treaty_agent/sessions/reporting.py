@@ -3,7 +3,8 @@
 The next pair of agents then finds the document and its code in the registry and needs no negotiator. The report shows the
 election that two agents agreed. Both happen beside the session and its application:
 
-- The report is signed by both sides once the session has done work, and again after a pause if the other side could not check it.
+- The report is signed by both sides once the session has done work: a call of one side was answered, or an event taken. So a side
+  that only serves reports too. It is proposed again after a pause if the other side could not check it.
   A session that stays open is reported again in each later epoch in which it does work.
   When the application leaves first, the connection stays open in the background until the report is settled, at most
   `timeouts.report`. It does not wait for a registry that gave no answer in the last minute. Then the next session of the pair
@@ -61,12 +62,12 @@ class SessionReport:
     always `close`."""
 
     def __init__(self, context: AgentContext, session: SessionBackend) -> None:
-        """Begin to wait for the first answer of the peer."""
+        """Begin to wait for the first answer of the peer, or to it."""
         self._context, self._session = context, session
         # Set while no attempt is awaited: the report is on disk, or there will be none now.
         self._is_settled, self._is_left = asyncio.Event(), asyncio.Event()
-        # Of the newest attempt: the answers of the peer before it, when it ended, and how.
-        self._answers, self._ended, self._outcome = 0, 0.0, _Outcome.FAILED
+        # Of the newest attempt: the work before it, when it ended, and how.
+        self._work, self._ended, self._outcome = 0, 0.0, _Outcome.FAILED
         self._is_kept = False
         self._task = context.work.spawn(self._run()) if context.policy.report else None
 
@@ -78,7 +79,7 @@ class SessionReport:
         was_settled = self._is_settled.is_set()
         if self._task is None or self._task.done() or protocol is None or (was_settled and not self._is_due()):
             return
-        if not (session.is_running and session.can_report and session.calls.replies):
+        if not (session.is_running and session.can_report and session.calls.work):
             return
         self._is_left.set()
         # Each holds a connection at both sides. A further report is left to the next session of the pair.
@@ -103,14 +104,14 @@ class SessionReport:
         work after it, perhaps in the next epoch."""
         if self._outcome is _Outcome.FAILED:
             return asyncio.get_running_loop().time() - self._ended >= AGAIN
-        return self._session.calls.replies > self._answers
+        return self._session.calls.work > self._work
 
     async def _run(self) -> None:
         pauses = itertools.chain(RETRIES, itertools.repeat(RETRIES[-1]))
         try:
-            await self._session.calls.replied.wait()
+            await self._session.calls.worked.wait()
             while self._session.can_report:
-                self._answers = self._session.calls.replies
+                self._work = self._session.calls.work
                 self._outcome = await self._report(self._outcome)
                 self._ended = asyncio.get_running_loop().time()
                 # The application may be gone: then this was the last attempt.
@@ -125,9 +126,9 @@ class SessionReport:
             self._is_settled.set()
 
     async def _next_work(self) -> None:
-        """Wait until the peer has answered again, and the epoch may be another one."""
+        """Wait until the session has done work again, and the epoch may be another one."""
         await self._pause(RETRIES[-1])
-        while self._session.calls.replies == self._answers and not self._is_left.is_set():
+        while self._session.calls.work == self._work and not self._is_left.is_set():
             await self._pause(RETRIES[-1])
 
     async def _pause(self, seconds: float) -> None:

@@ -78,7 +78,7 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
     """Return the offer for an address. Use the network only if nothing is remembered. Raises `TreatyError`."""
     request.check(context)
     if request.natural:
-        return HelloOffer(peer=request.peer)
+        return HelloOffer(peer=request.did)
     remembered = context.memory.agreements.get(address, request.key)
     if remembered and remembered.profile == "hello" and _still_wanted(remembered, request):
         cached_protocol = context.ports.protocols.cached(remembered.hash) or await asyncio.to_thread(
@@ -92,7 +92,7 @@ async def make_offer(context: AgentContext, address: str, request: SessionReques
             return HelloOffer(uris, remembered.did, roles, remembered, cached_protocol)
     named = [name for name in await candidate_uris(context, request) if not name.startswith(PREFIX)]
     uris = tuple(named[:MAX_CANDIDATES])
-    return HelloOffer(uris, request.peer, _roles(uris, request.role))
+    return HelloOffer(uris, request.did, _roles(uris, request.role))
 
 
 def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
@@ -102,7 +102,7 @@ def _roles(uris: tuple[str, ...], role: str) -> dict[str, str]:
 
 def _still_wanted(remembered: AgreementRecord, request: SessionRequest) -> bool:
     named = not request.protocols or remembered.uri in request.protocols
-    return request.peer in ("", remembered.did) and request.role in ("", remembered.role) and named
+    return request.did in ("", remembered.did) and request.role in ("", remembered.role) and named
 
 
 def initiator_machine(
@@ -347,7 +347,7 @@ class SessionRequest:
 
     `protocols`: URIs and ids, best first.
     `requirement`: negotiate by it if topic and protocols lead to no agreement.
-    `peer`: the DID that must answer, or "".
+    `did`: of the agent that must answer, or "".
     `role`: this side's role in the protocol, or "" for the only one.
     `serving`: the functions that the peer may call in the session, or None for those that the agent provides.
     `described`: the description of a discovered agent.
@@ -355,7 +355,7 @@ class SessionRequest:
 
     topic: str = ""
     protocols: tuple[str, ...] = ()
-    peer: str = ""
+    did: str = ""
     requirement: Requirement | None = None
     natural: bool = False
     role: str = ""

@@ -16,7 +16,7 @@ from treaty_io.identity import ClaimedPeer, PeerIdentity, ProvedPeer
 
 from .activity import CallCounts
 from .agreements import Profile
-from .calls import CallTable
+from .calls import NO_ARGUMENTS, Arguments, CallTable
 from .interfaces import SessionEvent, SpokenProtocol
 
 
@@ -235,6 +235,16 @@ class Session:
             return True
         return False
 
+    @property
+    def error(self) -> TreatyError | None:
+        """The error that ended the session, with which its calls fail; None before the end. `session.closed` after an end
+        without a reason."""
+        return self._backend.calls.ended_by
+
+    async def wait_ended(self) -> TreatyError:
+        """Wait for the end of the session, and return its `error`. Any number of tasks may wait."""
+        return await self._backend.calls.wait_ended()
+
     def has_failed_with(self, error: TreatyError) -> bool:
         """Return whether a call of this session ended with this error, and not the middleware around it."""
         return self._backend.calls.has_failed_with(error)
@@ -249,8 +259,13 @@ class Session:
         """The transcript so far, which `treaty_anp.transcript` reads and replays; b"" if the agent records nothing."""
         return self._backend.transcript()
 
-    async def call(self, operation: str, /, **arguments: Any) -> Any:
+    async def call(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> Any:
         """Call an operation of the other side. Return its value, a JSON value by the operation's schema.
+
+        The arguments are those of `dict`: names, or a mapping where a name is none of Python or is `within`. `within`: fewer
+        seconds than the operation's own time.
 
         Raises `OperationError` when the operation fails. Its `status` and message come from the other side. 503: the code changed
         before the answer.
@@ -258,43 +273,59 @@ class Session:
         An operation that is an event returns None when its message is sent. A call that is cancelled, or over its time, is given
         up at the other side too, if the protocol has a message for that.
 
-        Raises `OutcomeUnknown` (`session.outcome-unknown`) when no answer came within the operation's time, or before the end of
-        the session, and the session's error when it ended before the call was sent. Raises `Malformed` (`operation.arguments`,
+        Raises `OutcomeUnknown` (`session.outcome-unknown`) when no answer came within the time, or before the end of the session,
+        and the session's error when it ended before the call was sent. Raises `Malformed` (`operation.arguments`,
         `session.operation` for a stream) or `Refused` (`session.operation`) when the call does not fit the protocol, and
-        `Unavailable` (`session.busy`) when there is no room for it now. It was not sent then, and the session goes on.
+        `Unavailable` (`session.busy`) when there is no room for it now, (`session.late`) when its time was over before. It was
+        not sent then, and the session goes on.
         """
-        return await self.call_within(None, operation, arguments)
+        return await self.attempt(operation, dict(arguments, **named), within=within, limited=within is not None)
 
-    async def call_within(
-        self, seconds: float | None, operation: str, arguments: Mapping[str, Any], *, trace: TraceContext | None = None
+    async def attempt(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        *,
+        within: float | None = None,
+        limited: bool = False,
+        trace: TraceContext | None = None,
     ) -> Any:
-        """Call an operation as `call` does, in less than its own time. `trace`: its span, by default a new one.
-
-        Also raises `OutcomeUnknown` when the time is over after the call was sent, and `Unavailable` (`session.late`) before.
-        """
+        """Make one attempt of a call, for a `Peer`. `trace`: its span, by default a new one. See `CallTable.make`."""
         self._backend.check_open()
         with self._counts.counted():
-            return await self._backend.calls.make(operation, dict(arguments), within=seconds, trace=trace)
+            return await self._backend.calls.make(operation, arguments, within=within, limited=limited, trace=trace)
 
-    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
+    def stream(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> ItemStream[Any]:
         """Call an operation of the other side that is a stream, and return its items, JSON values by the operation's schema.
 
             async with session.stream("find", text="lamp") as items:
                 async for item in items:
                     ...
 
-        The other side makes only as many items as are taken here, and the operation's `window` ahead.
+        The other side makes only as many items as are taken here, and the operation's `window` ahead. The arguments are given as
+        in `call`. `within`: fewer seconds until the first item than the operation's own time.
 
         The iteration raises the errors of `call`; `OutcomeUnknown` when the other side was silent for the operation's time
         although it owed an item. Raises `Malformed` (`session.operation`) for an operation that is no stream, and `TooLarge`
         (`session.outbox-full`) when the items that wait hold too many bytes.
         """
-        self._backend.check_open()
-        return ItemStream(self._items(operation, arguments))
+        return self.attempt_stream(operation, dict(arguments, **named), within=within, limited=within is not None)
 
-    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+    def attempt_stream(
+        self, operation: str, arguments: dict[str, Any], *, within: float | None = None, limited: bool = False
+    ) -> ItemStream[Any]:
+        """Make one attempt of a stream, for a `Peer`. The arguments as in `CallTable.stream`."""
+        self._backend.check_open()
+        return ItemStream(self._items(operation, arguments, within, limited))
+
+    async def _items(
+        self, operation: str, arguments: dict[str, Any], within: float | None, limited: bool
+    ) -> AsyncGenerator[Any, None]:
         with self._counts.counted():
-            async with aclosing(self._backend.calls.stream(operation, arguments)) as items:
+            calls = self._backend.calls
+            async with aclosing(calls.stream(operation, arguments, within=within, limited=limited)) as items:
                 async for item in items:
                     yield item
 

@@ -239,6 +239,9 @@ class SharedHandler(CallingSession):
     def messages_sent(self) -> int:
         return 0  # it has no connection of its own
 
+    def served_call(self) -> None:
+        """Nothing follows: the members began their sessions, and propose the reports."""
+
     def replied(self) -> None:
         """No event is recorded: a shared session has no timeline."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import NotFound, Refused
 from treaty_io.codes import AgentCode, SessionCode
 
 from .activity import CallCounts
+from .calls import NO_ARGUMENTS, Arguments
 from .context import AgentContext
 from .handler_hosts import RESPONDER
 from .session import ItemStream
@@ -42,27 +42,27 @@ class SharedSession:
         """The members now, in the order in which they joined."""
         return self._find().members
 
-    async def call(self, operation: str, /, **arguments: Any) -> Any:
+    async def call(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> Any:
         """Call an operation of this role. The handler decides to which members it speaks. Return its value.
 
-        Raises as `Session.call`.
+        Takes its arguments and raises as `Session.call`.
         """
-        return await self.call_within(None, operation, arguments)
-
-    async def call_within(
-        self, seconds: float | None, operation: str, arguments: Mapping[str, Any], *, trace: TraceContext | None = None
-    ) -> Any:
-        """Call an operation as `call` does, in less than its own time. `trace`: its span, by default a new one."""
         with self._counts.counted():
-            return await self._find().calls.make(operation, dict(arguments), within=seconds, trace=trace)
+            calls, limited = self._find().calls, within is not None
+            return await calls.make(operation, dict(arguments, **named), within=within, limited=limited)
 
-    def stream(self, operation: str, /, **arguments: Any) -> ItemStream[Any]:
+    def stream(
+        self, operation: str, arguments: Arguments = NO_ARGUMENTS, /, *, within: float | None = None, **named: Any
+    ) -> ItemStream[Any]:
         """Call an operation of this role that is a stream, and return its items; see `Session.stream`."""
-        return ItemStream(self._items(operation, arguments))
+        return ItemStream(self._items(operation, dict(arguments, **named), within))
 
-    async def _items(self, operation: str, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+    async def _items(self, operation: str, arguments: dict[str, Any], within: float | None) -> AsyncGenerator[Any, None]:
         with self._counts.counted():
-            async with aclosing(self._find().calls.stream(operation, arguments)) as items:
+            calls, limited = self._find().calls, within is not None
+            async with aclosing(calls.stream(operation, arguments, within=within, limited=limited)) as items:
                 async for item in items:
                     yield item
 

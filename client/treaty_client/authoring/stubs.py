@@ -30,7 +30,6 @@ _HEAD = """\
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from functools import wraps
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, Unpack
 
 from treaty_agent import Agent, ItemStream, Peer, Session, SharedSession
@@ -38,7 +37,7 @@ from treaty_agent import Agent, ItemStream, Peer, Session, SharedSession
 """
 # Else the linter and the formatter of an application would rewrite the module, and its next version would differ everywhere.
 _UNTOUCHED = "# ruff: noqa\n# fmt: off\n"
-_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Peer", "Session", "SharedSession", "URI", "wraps")
+_TAKEN = ("Agent", "AsyncIterator", "ItemStream", "Peer", "Session", "SharedSession", "URI")
 # Names of the annotations of methods: a method of such a name would hide it from the methods after it.
 _HIDING = frozenset({"Any", "AsyncIterator", "ItemStream", "Peer", "Session", "SharedSession", "Unpack"})
 
@@ -71,7 +70,8 @@ class _Signature:
     @property
     def passed(self) -> str:
         """The arguments that the method passes on."""
-        return ", ".join([repr(self.operation.name), *(["**arguments"] if self.of_caller else [])])
+        # As a mapping, because an argument may have the name `within`.
+        return ", ".join([repr(self.operation.name), *(["arguments"] if self.of_caller else []), "within=self._within"])
 
     @property
     def about(self) -> str:
@@ -141,7 +141,9 @@ def _role(role: Role, signatures: Mapping[str, _Signature], names: Names) -> Ite
 def _caller(role: Role, signatures: Sequence[_Signature], name: str) -> Iterator[str]:
     session = "SharedSession" if role.is_shared else "Session | Peer"
     yield f"class {name}:\n    {_said(f'The operations that the role {role.name} calls.')}\n\n"
-    yield f"    def __init__(self, session: {session}) -> None:\n        self._session = session\n"
+    yield f"    def __init__(self, session: {session}, *, within: float | None = None) -> None:\n"
+    yield f"        {_said('`within`: seconds for each call, as for `Session.call`.')}\n"
+    yield "        self._session, self._within = session, within\n"
     for signature in signatures:
         head = f"{signature.method}(self{signature.of_caller})"
         if signature.operation.kind is OperationKind.STREAM:
@@ -171,18 +173,10 @@ def _functions(role: Role, signatures: Sequence[_Signature], name: str) -> Itera
 def _provide(role: Role, signatures: Sequence[_Signature], functions: str) -> Iterator[str]:
     yield f"def provide_{role.name.replace('-', '_')}(agent: Agent, functions: {functions}) -> None:\n"
     yield f"    {_said(f'Register the functions of the role {role.name} with an agent.')}\n"
-    for number, signature in enumerate(signatures):
-        if signature.method == signature.operation.name:
-            yield f"    agent.provides(URI, role={role.name!r})(functions.{signature.method})\n"
-            continue
-        # An agent finds the operation by the name of the function, which cannot be written here.
-        # `wraps`, so that the agent finds the parameter of the context.
-        yield f"\n    @wraps(functions.{signature.method})\n    async def _{number}(**arguments: Any) -> Any:\n"
-        if signature.operation.kind is OperationKind.STREAM:
-            yield f"        async for item in functions.{signature.method}(**arguments):\n            yield item\n\n"
-        else:
-            yield f"        return await functions.{signature.method}(**arguments)\n\n"
-        yield f"    _{number}.__name__ = {signature.operation.name!r}\n    agent.provides(URI, role={role.name!r})(_{number})\n"
+    for signature in signatures:
+        name = signature.operation.name
+        operation = "" if signature.method == name else f"operation={name!r}, "
+        yield f"    agent.provides(URI, {operation}role={role.name!r})(functions.{signature.method})\n"
 
 
 def _said(text: str) -> str:

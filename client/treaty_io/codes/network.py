@@ -169,4 +169,4 @@ class SecureCode(Code, origin=Origin.PEER):
     REPLAYED = "secure.replayed", "A nonce or a Hello was used before.", Unauthorized
     REQUIRED = "secure.required", "The peer does not encrypt, and the policy requires it.", Refused
     STALE = "secure.stale", "The Hello was not made within 330 seconds of now.", Refused
-    TRUNCATED = "secure.truncated", "The connection ended without a close record (only as a reason).", Unavailable
+    TRUNCATED = "secure.truncated", "The connection broke off: the other side did not close it.", Unavailable
