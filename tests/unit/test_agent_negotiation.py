@@ -29,7 +29,7 @@ from scripted_negotiators import (
 )
 
 from treaty_agent import Capacity
-from treaty_agent.negotiators.language_model import Budget, Prompt
+from treaty_agent.negotiators.language_model import Allowance, Budget, Prompt
 from treaty_agent.negotiators.model_negotiator import ModelNegotiators
 from treaty_agent.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
 from treaty_agent.sessions.escalation import Escalation
@@ -90,6 +90,7 @@ class Prompts:
     """A language model that accepts what is proposed, and writes nothing. `asked`: for what, and with which text."""
 
     asked: list[tuple[str, str]] = field(default_factory=list)
+    budget: Budget = field(default_factory=lambda: Budget(Allowance()))
 
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         self.asked.append((prompt.name, prompt.user))

@@ -124,7 +124,7 @@ class OpenAIModel:
         self._headers = {"Content-Type": "application/json", **_authorization(api_key)}
         self._secret = api_key
         self._network = network or Network()
-        self._budget = budget or Budget(PER_DAY, period=_DAY)
+        self.budget = budget or Budget(PER_DAY, period=_DAY)
         self._timeout, self._attempts, self._tries, self._sleep = timeout, attempts, tries, sleep
         # Assumed until the endpoint refuses: there is no way to ask which it supports.
         self._structured = True
@@ -150,7 +150,7 @@ class OpenAIModel:
 
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         """See `LanguageModel`."""
-        budgets = [self._budget] if budget is None else [self._budget, budget]
+        budgets = [self.budget] if budget is None else [self.budget, budget]
         # Validated here even if the endpoint promised to: an endpoint is not trusted.
         validator = jsonschema_rs.Draft202012Validator(dict(prompt.schema))
         messages = [_message("system", _with_schema(prompt)), _message("user", prompt.user)]

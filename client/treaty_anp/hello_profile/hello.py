@@ -63,6 +63,8 @@ REPORT_COSIGNATURE = "reportCosignature"
 """The capability of co-signing reports; listed only by an agent whose policy reports."""
 CALL_CONTEXT = "callContext"
 """The capability of reading the trace and the time of a call."""
+PROTOCOL_PUBLISHED = "protocolPublished"
+"""The capability of being told where a negotiated document is published."""
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
 
@@ -256,7 +258,7 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
             fix="Connect to the address of the agent you mean, or leave the DID out.",
         )
     # A peer of the source gets only the names that it knows.
-    unread = {CALL_CONTEXT} - set(hello.capabilities)
+    unread = {CALL_CONTEXT, PROTOCOL_PUBLISHED} - set(hello.capabilities)
     answer = replace(
         own,
         capabilities=tuple(name for name in own.capabilities if name not in unread),
