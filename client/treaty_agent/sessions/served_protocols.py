@@ -114,8 +114,13 @@ class ServedProtocols:
     def served_text(self, text: str) -> NegotiatedProtocol | None:
         """Return the negotiated protocol that answers a proposal without a model: one with the same text, else a published one
         about the same topic; None if there is none."""
-        document, topic = canonical.hex_digest(text.encode()), parse_candidate(text).topic
         served = list(self.negotiated.values())
+        if not served:
+            return None
+        try:
+            document, topic = canonical.hex_digest(text.encode()), parse_candidate(text).topic
+        except TreatyError:  # the judgement of the text says why
+            return None
         same = next((protocol for protocol in served if protocol.hash == document), None)
         about = [protocol for protocol in served if protocol.published and protocol.topic == topic != ""]
         return same or (about[0] if about else None)
