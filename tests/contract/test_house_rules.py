@@ -25,9 +25,9 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 4_400,
-    "treaty_agent": 21_300,
+    "treaty_agent": 21_900,
     "treaty_aip": 2_500,
-    "treaty_anp": 9_500,
+    "treaty_anp": 9_600,
     "treaty_client": 12_000,
     "treaty_command": 3_700,
     "treaty_consensus": 13_900,

@@ -132,10 +132,14 @@ class OpenAIModel:
 
     @classmethod
     def from_environment(
-        cls, environment: Mapping[str, str] | None = None, *, network: Network | None = None
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        network: Network | None = None,
+        budget: Budget | None = None,
     ) -> OpenAIModel | None:
         """Return the model of TREATY_MODEL_URL, TREATY_MODEL and, if the endpoint needs one, TREATY_MODEL_KEY. Return None if the
-        first is not set. Raises `Malformed` (`agent.settings`)."""
+        first is not set. `budget`: as in `OpenAIModel`. Raises `Malformed` (`agent.settings`)."""
         environment = os.environ if environment is None else environment
         url, name = environment.get("TREATY_MODEL_URL", ""), environment.get("TREATY_MODEL", "")
         if not url:
@@ -146,7 +150,7 @@ class OpenAIModel:
                 "TREATY_MODEL_URL is set, but TREATY_MODEL is not.",
                 fix="Set TREATY_MODEL to the name of the model.",
             )
-        return cls(url, name, api_key=environment.get("TREATY_MODEL_KEY", ""), network=network)
+        return cls(url, name, api_key=environment.get("TREATY_MODEL_KEY", ""), network=network, budget=budget)
 
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         """See `LanguageModel`."""
