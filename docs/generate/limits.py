@@ -281,6 +281,7 @@ def model_shares() -> str:
             ("a proved peer with a deposit", share),
             ("a stranger", f"{share} for its network and, if it proved its DID, {share} for that"),
             ("all strangers together", strangers),
+            ("all peers together", f"{spending.PEERS:.0%}"),
         ],
     )
 

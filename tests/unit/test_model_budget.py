@@ -7,7 +7,7 @@ import pytest
 from treaty_agent import Allowance, Budget
 from treaty_agent.negotiators import spending
 from treaty_agent.negotiators.negotiator import Payer
-from treaty_agent.negotiators.spending import SHARE, STRANGERS, Spending
+from treaty_agent.negotiators.spending import PEERS, SHARE, STRANGERS, Spending
 from treaty_consensus.errors import Unavailable
 from treaty_io.identity import ProvedPeer
 
@@ -81,7 +81,9 @@ def test_many_networks_leave_half_for_peers_with_a_deposit() -> None:
     assert sum(spend(shared, Payer(None, f"10.0.{number}.0/24"), 100) for number in range(200)) == STRANGERS * 1_000
     known = Payer(ProvedPeer("did:wba:partner.example"), "10.0.7.0/24", has_deposit=True)
     assert spend(shared, known, 100) == SHARE * 1_000, "although its network has used up its share"
-    assert spend(shared, None, 100) == 100, "nor does a stranger bound the own application"
+    friends = (Payer(ProvedPeer(f"did:wba:{number}.example"), "", has_deposit=True) for number in range(50))
+    assert sum(spend(shared, payer, 100) for payer in friends) == (PEERS - STRANGERS - SHARE) * 1_000
+    assert spend(shared, None, 100) == 100, "no peer bounds the own application"
     assert shared.snapshot().strangers == STRANGERS * 1_000
 
 

@@ -3,7 +3,8 @@
     the own application                      the whole budget
     a proved peer with a deposit             at most SHARE of it
     a stranger                               at most SHARE for its network and, if it proved its DID, SHARE for that
-    all strangers together                   at most STRANGERS: the rest is kept for the application and peers with a deposit
+    all strangers together                   at most STRANGERS: some is kept for peers with a deposit
+    all peers together                       at most PEERS: some is kept for the own application
 
 DIDs and claims cost nothing, and networks do: so many identities of one network have one share. A claimed DID has none.
 """
@@ -15,6 +16,7 @@ from .negotiator import ModelSpend, Payer
 
 SHARE = 0.05
 STRANGERS = 0.5
+PEERS = 0.75
 # Strangers choose their DIDs. Shares of which nothing is spent are dropped first; further parties have one share together.
 MAX_PARTIES = 4096
 _OTHERS = "others"
@@ -25,14 +27,14 @@ class Spending:
 
     def __init__(self, budget: Budget) -> None:
         """Begin with unused shares."""
-        self._budget, self._strangers = budget, budget.part(STRANGERS)
+        self._budget, self._strangers, self._peers = budget, budget.part(STRANGERS), budget.part(PEERS)
         self._shares: dict[str, Budget] = {}
 
     def budgets(self, payer: Payer | None) -> tuple[Budget, ...]:
         """Return the budgets that bound the requests for a party, beside the model's own; None: the own application."""
         if payer is None:
             return ()
-        shares = tuple(self._share(key) for key in payer.keys)
+        shares = (*(self._share(key) for key in payer.keys), self._peers)
         return shares if payer.has_deposit else (*shares, self._strangers)
 
     def snapshot(self) -> ModelSpend:

@@ -1,7 +1,7 @@
 """Tell the peers that left something of value before they cost money from strangers.
 
 A deposit is a report that the peer and this agent both signed, or a vouch path: weight in the electorate of the agent's registry.
-Both need a proof of the DID. An answer of a registry is kept for an hour. A registry that does not answer makes no deposit.
+Both need a proof of the DID of a domain. An answer of a registry is kept for an hour. A registry that does not answer makes no deposit.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ class Deposits:
 
     async def has(self, peer: ProvedPeer) -> bool:
         """Return whether a peer has a deposit. Never raises."""
+        # Keys are free, so each of any number could have a report of its own.
+        if peer.did.startswith("did:key:"):
+            return False
         try:
             return await asyncio.to_thread(self._reporter.has_signed_with, peer.did) or await self._is_vouched(peer.did)
         except TreatyError as error:
