@@ -5,6 +5,9 @@ handler (at most `validation.MAX_SNAPSHOT` bytes) and of the host's data: pendin
 opens the handler from the snapshot in a fresh worker. For example, with `max_workers` 48 the 49th session takes the worker of the
 session that is idle longest.
 
+One network has at most five sixths of the workers. Beyond that its sessions exchange workers among themselves, one at a time, so
+that others find room at once and a start is not delayed by a hundred others.
+
 If all workers are busy, the next session that finishes an event gives its worker up. A session with a call under way gives it
 up only if no other session can. At most `starts` workers start at the same time; other sessions wait, fairly among askers
 (`places`). After `wait` seconds in the queue an event fails with `session.busy`. It was not delivered, and the session is
@@ -24,7 +27,7 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,7 +36,7 @@ from treaty_handler import Effect, Event, Received
 from treaty_io.admission.message_turns import HEAVY
 from treaty_io.codes import SessionCode
 from treaty_io.errors import session_over
-from treaty_io.places import Places
+from treaty_io.places import Places, asker
 from treaty_io.task_set import TaskSet
 
 from .interface import RunningHandler
@@ -99,9 +102,12 @@ class WorkerPool:
         `lifetime`: seconds of events after which a session leaves its worker and goes on in another one.
         """
         self.limits, self.lifetime = limits, lifetime
+        self._share = limits.max_workers - limits.max_workers // 6
         self._spares, self._release_spare = spares, release_spare
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
-        self._starts = Places(limits.starts)
+        self._starts = Places(limits.starts, keeps_some=True)
+        # One at a time: each costs a snapshot and a start, and a network can ask for hundreds in a second.
+        self._exchanges = Places(1)
         # One network has at most as many as are free: half of them, one for each processor.
         self._heavy = Places(2 * (os.cpu_count() or 1), keeps_some=True)
         self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
@@ -150,20 +156,22 @@ class WorkerPool:
     @asynccontextmanager
     async def starting(self, who: PassiveHandler) -> AsyncIterator[None]:
         """Wait until this session may have a worker. The block starts it. Raises `Unavailable` (`session.busy`) before it."""
-        deadline = asyncio.get_running_loop().time() + self.limits.wait
-        try:
-            asker = await self._starts.take(self.limits.wait)
-        except TimeoutError as error:
-            raise self._busy() from error
-        try:
+        async with AsyncExitStack() as places:
             try:
-                # The time in the queue counts too: a peer waits for the answer to its event meanwhile.
-                async with asyncio.timeout_at(deadline), self._room:
-                    # A loop, because a room that was made can be taken by a spare worker before this session runs again.
-                    while self.is_full:
-                        await self._make_room()
-                    # Counted before the worker exists, so that two sessions cannot start in the last place.
-                    self.used(who)
+                # The time in the queues counts too: a peer waits for the answer to its event meanwhile.
+                async with asyncio.timeout(self.limits.wait):
+                    if self._held_by(who.asker) >= self._share:
+                        await places.enter_async_context(self._exchanges.held())
+                        # A loop, because sessions that started at the same time may have passed the share together.
+                        while self._held_by(who.asker) >= self._share and await self._rest_one(who.asker):
+                            pass
+                    await places.enter_async_context(self._starts.held())
+                    async with self._room:
+                        # A loop, because a room that was made can be taken by a spare worker before this session runs again.
+                        while self.is_full:
+                            await self._make_room()
+                        # Counted before the worker exists, so that two sessions cannot start in the last place.
+                        self.used(who)
             except TimeoutError as error:
                 raise self._busy() from error
             try:
@@ -172,8 +180,6 @@ class WorkerPool:
             except BaseException:
                 self.release(who)
                 raise
-        finally:
-            self._starts.give_back(asker)
 
     def _busy(self) -> Unavailable:
         return Unavailable(
@@ -208,13 +214,8 @@ class WorkerPool:
         if self._spares():
             self._release_spare()
             return
-        # Shield each rest: a request to a worker that is cancelled kills the worker, and its session with it.
-        # Those with a call under way come last: their next event comes soon, and would need a start again.
-        for holder in sorted(self._holders, key=lambda holder: holder.has_calls):
-            if holder.may_rest:
-                await asyncio.shield(self.spawn(holder.rest()))
-                if not self.is_full:
-                    return
+        if await self._rest_one():
+            return
         # No session can rest. One without a snapshot ends, so that such sessions cannot block all others for ever.
         for holder in self._holders:
             if holder.is_idle:
@@ -227,6 +228,21 @@ class WorkerPool:
             await self._changed.wait()
         finally:
             self._wanted = False
+
+    async def _rest_one(self, asker: str | None = None) -> bool:
+        """Have a session give its worker up. Return False if none can now. `asker`: one of this network."""
+        # Those with a call under way come last: their next event comes soon, and would need a start again. Then those of the
+        # network with the most workers come first.
+        for holder in sorted(self._holders, key=lambda holder: (holder.has_calls, -self._held_by(holder.asker))):
+            if holder.may_rest and asker in (None, holder.asker):
+                # Shielded: a request to a worker that is cancelled kills the worker, and its session with it.
+                await asyncio.shield(self.spawn(holder.rest()))
+                if not holder.has_worker:
+                    return True
+        return False
+
+    def _held_by(self, asker: str) -> int:
+        return sum(holder.asker == asker for holder in self._holders)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -243,6 +259,7 @@ class PassiveHandler:
 
     def __init__(self, workers: WorkerPool, start: Start, ended: Callable[[], None]) -> None:
         self._workers, self._start, self._ended = workers, start, ended
+        self.asker = asker.get()
         self._session: MovableSession | None = None
         self._has_worker = False
         self._is_movable = True
@@ -250,6 +267,11 @@ class PassiveHandler:
         self._spent = 0.0
         self._error: TreatyError | None = None
         self._turn = asyncio.Lock()  # events, rest and wake exclude each other: a snapshot is made between two events
+
+    @property
+    def has_worker(self) -> bool:
+        """Return whether the session has a worker."""
+        return self._has_worker
 
     @property
     def is_idle(self) -> bool:

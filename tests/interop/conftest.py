@@ -175,17 +175,29 @@ def sigstore_go(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def sigstore_js(request: pytest.FixtureRequest) -> Path:
-    """`js/verify.js` beside the packages that it needs, which `npm` installs as the lock file pins them."""
-    source = HERE / "js"
-    files = sorted(source.iterdir())
+    """`js/verify.js` beside the packages that it needs."""
+    return _with_packages(request, HERE / "js") / "verify.js"
+
+
+@pytest.fixture(scope="session")
+def node_peer(request: pytest.FixtureRequest) -> Path:
+    """`examples/node` beside the packages that it needs."""
+    return _with_packages(request, HERE.parents[1] / "examples" / "node")
+
+
+def _with_packages(request: pytest.FixtureRequest, source: Path) -> Path:
+    """Return a copy of a folder with the packages that `npm` installs as its lock file pins them."""
+    files = sorted(path for path in source.iterdir() if path.is_file())
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
     def install(folder: Path) -> None:
-        shutil.copytree(source, folder, dirs_exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            shutil.copy(file, folder)
         command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
-    return kept(request.config.cache.mkdir("js") / digest, install) / "verify.js"
+    return kept(request.config.cache.mkdir("js") / digest, install)
 
 
 @pytest.fixture(scope="module")

@@ -147,6 +147,20 @@ def test_000_60_a_second_session_is_resumed_without_fetching_and_speaks_at_once(
     run(main())
 
 
+def test_000_56_each_protocol_of_a_peer_is_resumed_by_its_uri(tmp_path: Path) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+        for expected in (False, True):
+            for uri in (URI_1, URI_2):
+                _, _, resumed = await buy(seller, customer, protocols=[uri])
+                assert resumed is expected
+            for role in ("requester", ""):
+                assert (await buy(seller, customer, topic=TOPIC, role=role))[2] is expected
+        assert len(agreements(customer)) == 4
+
+    run(main())
+
+
 def test_000_56_the_agreement_survives_the_process(tmp_path: Path) -> None:
     async def main() -> None:
         seller, first = shop(tmp_path), buyer(tmp_path)

@@ -185,13 +185,13 @@ async def test_an_event_that_waited_too_long_was_not_delivered_and_may_come_agai
 
 @simulated
 async def test_so_many_workers_start_at_the_same_time() -> None:
-    case = Case(max_workers=48, starts=3, wait=8)
+    case = Case(max_workers=48, starts=4, wait=8)
     opening = [asyncio.create_task(case.open()) for _ in range(10)]
     seen = []
     for _ in range(4):
         await asyncio.sleep(0.099)
         seen.append((case.living, case.pool.waiting))
-    assert seen == [(0, 7), (3, 4), (6, 1), (9, 0)]
+    assert seen == [(0, 8), (2, 6), (4, 4), (6, 2)], "one network has half of the starts"
     await asyncio.gather(*opening)
     assert case.living == 10
 
@@ -226,6 +226,28 @@ async def test_a_stranger_with_many_sessions_delays_another_by_one_start() -> No
     await asyncio.sleep(0.05)
     await asyncio.gather(open_for(""), *flood)
     assert order.index("") <= 2
+
+
+@pytest.mark.threat(340)
+@simulated
+async def test_a_network_leaves_workers_for_others_and_exchanges_its_own() -> None:
+    case = Case(max_workers=12)
+
+    async def open_for(network: str) -> PassiveHandler:
+        token = asker.set(network)
+        handler = await case.open()
+        asker.reset(token)
+        return handler
+
+    flood = await asyncio.gather(*(open_for("203.0.113.0/24") for _ in range(20)))
+    assert [await add(handler, 1) for handler in flood] == [1] * 20
+    assert case.living == 10
+    rested = case.snapshots
+    others = [await open_for("198.51.100.0/24"), await open_for("192.0.2.0/24")]
+    assert (case.living, case.snapshots) == (12, rested), "there was room for them"
+    await open_for("198.51.100.0/24")
+    assert [await add(handler, 2) for handler in flood] == [3] * 20
+    assert all(handler.has_worker for handler in others), "those of the greedy network gave way"
 
 
 @simulated

@@ -465,8 +465,11 @@ class SessionRequest:
 
     @property
     def key(self) -> str:
-        """The key under which its agreement is remembered: the topic, or a digest of the requirement."""
-        if self.topic or self.protocols or self.requirement is None:
+        """The key under which its agreement is remembered: the topic, or a digest of all that was asked for."""
+        if self.protocols or (self.topic and self.role):
+            # Two protocols of one peer, or two roles, are two agreements: one may not replace the other.
+            return f"request:{canonical.hex_digest(canonical.dumps([self.topic, list(self.protocols), self.role]))}"
+        if self.topic or self.requirement is None:
             return self.topic
         requirement = self.requirement
         members = [requirement.text, requirement.input, requirement.output, requirement.topic]
