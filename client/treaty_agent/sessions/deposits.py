@@ -1,7 +1,8 @@
 """Tell the peers that left something of value before they cost money from strangers.
 
 A deposit is a report that the peer and this agent both signed, or a vouch path: weight in the electorate of the agent's registry.
-Both need a proof of the DID of a domain. An answer of a registry is kept for an hour. A registry that does not answer makes no deposit.
+Both need a proof of the DID of a domain. An answer of a registry is kept for an hour. A registry that does not answer makes no
+deposit.
 """
 
 from __future__ import annotations
