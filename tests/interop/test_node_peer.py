@@ -49,7 +49,7 @@ async def test_an_office_in_javascript_serves_an_agent(node_peer: Path, tmp_path
     async with agent, running(node_peer / "appointments.js", "office", "0", str(EXAMPLES / "appointment"), uri) as office:
         assert office.stdout is not None
         port = int(await asyncio.wait_for(office.stdout.readline(), 30))
-        bookings = []
+        bookings: list[str | int] = []
         for resumed in (False, True):
             async with agent.connect(f"ws://127.0.0.1:{port}", protocols=[uri], role="customer") as session:
                 async with session.stream("find", day=DAY) as slots:

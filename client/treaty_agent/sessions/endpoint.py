@@ -11,7 +11,6 @@ message of a connection decides the profile:
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -53,7 +52,6 @@ _DID_KEY = (
     "For these peers use the DID of a domain: treaty identity new DOMAIN."
 )
 _UNPROVED = "Check this machine's clock, and the document of this agent's DID."
-_log = logging.getLogger(__name__)
 
 
 class AgentEndpoint:
@@ -171,7 +169,6 @@ class AgentEndpoint:
         """Serve connections, and yield the port. See `Agent.listen`."""
         from ..transport import listener  # a web server, which an agent that only connects does not need
 
-        self._warn_of_did_key()
         documents: dict[str, StaticDocument] = {}
         with self._verifying(f"{host}-{port}" if port else "") as verifier:
             async with listener.listen(
@@ -194,7 +191,6 @@ class AgentEndpoint:
 
     def application(self, *, public: Sequence[str], name: str, description: str) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
-        self._warn_of_did_key()
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
         documents: dict[str, StaticDocument] = {}
@@ -208,11 +204,6 @@ class AgentEndpoint:
             intake=self._intake,
             drain=self.drain,
         )
-
-    def _warn_of_did_key(self) -> None:
-        """Tell the operator, once for each listener, which peers this agent cannot authenticate to."""
-        if self._context.identity.parsed.method == "key":
-            _log.warning("This agent has a did:key. %s", _DID_KEY)
 
     def _pinned(self, id: str) -> str:
         """Return the URI that the owner registered with an id of the flow profile, or ""."""
