@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
     from .agent import Agent as Agent
     from .config import AgentConfig as AgentConfig
+    from .negotiators.language_model import Allowance as Allowance
+    from .negotiators.language_model import Budget as Budget
     from .negotiators.model_negotiator import ModelNegotiators as ModelNegotiators
+    from .negotiators.negotiator import ModelSpend as ModelSpend
     from .negotiators.negotiator import Negotiator as Negotiator
     from .negotiators.negotiator import Negotiators as Negotiators
     from .negotiators.negotiator import Requirement as Requirement
@@ -72,8 +75,9 @@ else:
         {
             ".agent": "Agent",
             ".config": "AgentConfig",
+            ".negotiators.language_model": "Allowance Budget",
             ".negotiators.model_negotiator": "ModelNegotiators",
-            ".negotiators.negotiator": "Negotiator Negotiators Requirement",
+            ".negotiators.negotiator": "ModelSpend Negotiator Negotiators Requirement",
             ".negotiators.openai": "OpenAIModel",
             ".sessions.activity": "AgentMetrics",
             ".sessions.arrivals": "BroadcastOutcome",

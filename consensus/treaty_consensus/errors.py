@@ -40,6 +40,8 @@ class TreatyError(Exception):
     `clock_difference`: the seconds that this machine's clock is ahead of the clock of the side that refused its signature as too
     old or too new; None if that is unknown, or not the cause.
 
+    `retry_after`: the seconds after which the same call may succeed, if the side that refused it said so; else None.
+
     Message and fix are cut at `MAX_TEXT` characters and escaped (`printable.escaped`), because they may quote foreign text.
     """
 
@@ -53,6 +55,7 @@ class TreatyError(Exception):
         self.peer_code = ""
         self.trace_id = ""
         self.clock_difference: float | None = None
+        self.retry_after: float | None = None
         super().__init__(self.message)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from treaty_agent.negotiators import language_model
+from treaty_agent.negotiators import language_model, spending
 from treaty_agent.sessions import calls, invocations, shared_handler, wire
 from treaty_agent.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
 from treaty_agent.transport import application, http, http_server, listener, websocket
@@ -271,6 +271,21 @@ def model_budget() -> str:
     )
 
 
+def model_shares() -> str:
+    """The shares of a model's budget."""
+    share, strangers = f"{spending.SHARE:.0%}", f"{spending.STRANGERS:.0%}"
+    return table(
+        ("party", "at most"),
+        [
+            ("the own application", "the whole budget"),
+            ("a proved peer with a deposit", share),
+            ("a stranger", f"{share} for its network and, if it proved its DID, {share} for that"),
+            ("all strangers together", strangers),
+            ("all peers together", f"{spending.PEERS:.0%}"),
+        ],
+    )
+
+
 _MEANINGS = {
     "electorate": "or `open`: who counts",
     "epoch_seconds": "a week; absent in a development electorate",
@@ -354,6 +369,7 @@ GENERATORS.update(
         "quotas": quotas,
         "fetch-limits": fetch_limits,
         "model-budget": model_budget,
+        "model-shares": model_shares,
         "election-constants": election_constants,
         "amendment-bounds": amendment_bounds,
     }

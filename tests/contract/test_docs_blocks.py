@@ -47,7 +47,7 @@ RUN = {
     ("docs/guides/handlers.md", "sh"): (5, "unit/test_guide_handlers.py"),
     ("docs/guides/handoff.md", "python"): (6, "unit/test_guide_handoff.py"),
     ("docs/guides/middleware.md", "python"): (5, "unit/test_guide_middleware.py"),
-    ("docs/guides/negotiation.md", "python"): (7, "unit/test_guide_negotiation.py"),
+    ("docs/guides/negotiation.md", "python"): (8, "unit/test_guide_negotiation.py"),
     ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),
     ("docs/guides/profiles.md", "python"): (2, "unit/test_guide_profiles.py"),
     ("docs/guides/profiles.md", "toml"): (1, "unit/test_guide_profiles.py"),

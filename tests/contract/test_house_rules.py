@@ -25,9 +25,9 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 4_400,
-    "treaty_agent": 22_000,
+    "treaty_agent": 22_600,
     "treaty_aip": 2_500,
-    "treaty_anp": 9_500,
+    "treaty_anp": 9_600,
     "treaty_client": 12_100,
     "treaty_command": 3_700,
     "treaty_consensus": 14_000,

@@ -20,6 +20,7 @@ MADE = {
 }
 """The files that make a `ProvedPeer`, and the proof that each of them has."""
 TAKING = {
+    "treaty_agent/sessions/deposits.py": {"has": "peer"},
     "treaty_agent/sessions/flow_context.py": {"host_request": "peer"},
     "treaty_agent/sessions/handler_state.py": {"of_proved": "peer"},
     "treaty_agent/sessions/shared_handler.py": {"_make_way": "peer"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -254,6 +255,52 @@ async def test_the_next_pair_needs_no_model(
         assert not await meet(customer, url, business, topic=plan.topic)
         assert await meet(customer, url, business, topic=plan.topic)
     assert sorted(model.seen) == asked
+
+
+async def published_here(agent: Agent) -> None:
+    """Wait until an agent serves a negotiated protocol by its URI."""
+    async with asyncio.timeout(20):
+        while not agent.metrics().protocols:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_the_same_seller_serves_everybody_without_a_model(
+    tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel
+) -> None:
+    plan = script_of(model, TRAINS)
+    wanted = Requirement(plan.requirement, topic=plan.topic)
+    async with (
+        agent(registry, tmp_path, SELLER, model) as seller,
+        serving_agent(seller, TRAINS) as url,
+        agent(registry, tmp_path, CUSTOMER, model, publish=True) as customer,
+    ):
+        assert seller.metrics().protocols == 0
+        assert not await meet(customer, url, TRAINS, requirement=wanted)
+        await published_here(seller)
+        asked, spend = len(model.seen), seller.metrics().model
+        assert spend is not None
+        assert (spend.calls, spend.strangers) == (3, 3)
+        (served,) = seller.context.served.published
+        assert served.published.startswith(f"https://{NAME.origin}/protocols/buyer.example/")
+        async with agent(registry, tmp_path, "third.example", publishers=TRUSTED) as third:
+            assert not await meet(third, url, TRAINS, topic=plan.topic)
+            assert await meet(third, url, TRAINS, topic=plan.topic)
+        async with agent(registry, tmp_path, "fourth.example", model, publishers=TRUSTED) as fourth:
+            assert not await meet(fourth, url, TRAINS, requirement=wanted)
+        assert len(model.seen) == asked
+        # This one writes code of its own, since it does not trust the publisher; the seller needs no model for it.
+        async with agent(registry, tmp_path, "fifth.example", model) as fifth:
+            assert not await meet(fifth, url, TRAINS, requirement=wanted)
+        assert sorted(model.seen[asked:]) == ["consider", "draft", "handler", "tests"]
+        spend = seller.metrics().model
+        assert spend is not None
+        assert spend.calls == 3
+    async with (
+        agent(registry, tmp_path, SELLER) as again,
+        serving_agent(again, TRAINS) as url,
+        agent(registry, tmp_path, "sixth.example", publishers=TRUSTED) as sixth,
+    ):
+        assert not await meet(sixth, url, TRAINS, topic=plan.topic)
 
 
 def network(source: str) -> str:

@@ -22,6 +22,7 @@ from treaty_agent.negotiators.negotiator import (
     Acceptance,
     FaultAdmitted,
     Implementation,
+    ModelSpend,
     NegotiationContext,
     Negotiator,
     Proposal,
@@ -208,6 +209,9 @@ class ScriptedNegotiators:
     def open(self, situation: NegotiationContext) -> Negotiator:
         self.script.situations.append(situation)
         return self.make(self.script)
+
+    def spent(self) -> ModelSpend:
+        return ModelSpend()
 
     async def aclose(self) -> None:
         self.closed = True

@@ -29,7 +29,7 @@ from scripted_negotiators import (
 )
 
 from treaty_agent import Capacity
-from treaty_agent.negotiators.language_model import Budget, Prompt
+from treaty_agent.negotiators.language_model import Allowance, Budget, Prompt
 from treaty_agent.negotiators.model_negotiator import ModelNegotiators
 from treaty_agent.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
 from treaty_agent.sessions.escalation import Escalation
@@ -41,6 +41,7 @@ from treaty_anp.hello_profile.machine import Limits
 from treaty_anp.transcript import parse_transcript, replay
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError, Unavailable, Untrusted
+from treaty_io.errors import PeerUnavailable
 
 HASH = hex_digest(DOCUMENT.encode())
 T = TypeVar("T")
@@ -90,6 +91,7 @@ class Prompts:
     """A language model that accepts what is proposed, and writes nothing. `asked`: for what, and with which text."""
 
     asked: list[tuple[str, str]] = field(default_factory=list)
+    budget: Budget = field(default_factory=lambda: Budget(Allowance()))
 
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         self.asked.append((prompt.name, prompt.user))
@@ -614,8 +616,9 @@ async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path) -> None:
     buyers = [party(f"buyer{number}", tmp_path, negotiators=ScriptedNegotiators(Script())) for number in range(2)]
     buying = {asyncio.create_task(buy(shop, buyer)) for buyer in buyers}
     (refused,), (negotiating,) = await asyncio.wait(buying, return_when=asyncio.FIRST_COMPLETED)
-    with pytest.raises(Refused, match="is negotiating with other agents"):
+    with pytest.raises(PeerUnavailable, match="cannot negotiate with you now") as refusal:
         await refused
+    assert (refusal.value.code, refusal.value.peer_code) == ("negotiation.rejected", "session.busy")
     there.gate.set()
     assert await negotiating == LAPTOP
     assert [name for name, _ in there.calls].count("consider") == 1
@@ -902,8 +905,10 @@ def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepte
 
 
 async def test_000_30_where_the_peer_can_be_dialled_again_a_person_resumes_at_once(tmp_path: Path) -> None:
+    texts = [CHANGED, f"{CHANGED}\nAnd for buyers of mice.\n"]
+
     async def person(escalation: Escalation) -> str | None:
-        return CHANGED
+        return texts.pop(0)
 
     here, there = Script(), Script(verdicts=[Rejection("Say for whom it is.")])
     shop, buyer = seller(tmp_path, there), customer(tmp_path, here, on_escalation=person)

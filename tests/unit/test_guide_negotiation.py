@@ -69,6 +69,11 @@ async def test_a_person_goes_on_where_a_cautious_agent_would_not(tmp_path: Path,
     assert product["price"] == 1299.99
 
 
+async def test_the_guide_limits_the_cost_and_reports_it(tmp_path: Path, guide: Any, model: ScriptedModel) -> None:
+    async with guide.shop(REGISTRY, tmp_path, negotiators=guide.Cautious(guide.frugal())) as seller:
+        assert guide.report(seller) == "0 of 1,000 requests; 0 of 500 by strangers"
+
+
 async def test_two_agents_talk(tmp_path: Path, guide: Any) -> None:
     assert await guide.small_talk(REGISTRY, tmp_path) == "You said: Good morning!"
 

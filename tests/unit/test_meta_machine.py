@@ -32,10 +32,22 @@ from meta_peers import (
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.frame import MAX_PAYLOAD, ProtocolType, encode
 from treaty_anp.hello_profile import hello, messages
-from treaty_anp.hello_profile.actions import Action, Agreement, Deliver, Ended, Load, Meta, Running, SendBinary, SendText
-from treaty_anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta
+from treaty_anp.hello_profile.actions import (
+    Action,
+    Agreement,
+    Deliver,
+    Ended,
+    Load,
+    Meta,
+    Published,
+    Running,
+    SendBinary,
+    SendText,
+)
+from treaty_anp.hello_profile.commands import CodeFailed, CodeReady, Send, SendMeta, TellPublished
+from treaty_anp.hello_profile.core import say
 from treaty_anp.hello_profile.machine import HelloState, Limits, Machine, Provided
-from treaty_anp.hello_profile.messages import ReportProposed
+from treaty_anp.hello_profile.messages import ProtocolPublished, ReportProposed
 from treaty_anp.trace_context import TraceContext
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 
@@ -148,6 +160,20 @@ def test_a_destination_lists_contexts_to_a_source_that_does(listed: tuple[str, .
     (answered, _) = machine.receive(source_hello(capabilities=listed).format(), 0.0)
     assert isinstance(answered, SendText)
     assert tuple(json.loads(answered.text)["metaProtocol"]["supportedCapabilities"]) == listed
+
+
+def test_a_peer_says_at_most_two_uris_and_only_if_both_listed_that() -> None:
+    told = ProtocolPublished(URI)
+    buyer = running_buyer((hello.PROTOCOL_PUBLISHED,))
+    assert buyer.apply(TellPublished(URI), 0.0) == [say(told)]
+    for _ in range(2):
+        assert buyer.receive(say(told).data, 0.0) == [Published(URI)]
+    buyer.receive(say(told).data, 0.0)
+    assert error_of(buyer) == "meta.message"
+    buyer = running_buyer()
+    assert buyer.apply(TellPublished(URI), 0.0) == []
+    buyer.receive(say(told).data, 0.0)
+    assert error_of(buyer) == "session.profile"
 
 
 def stays_ended(machine: Machine) -> None:

@@ -33,6 +33,7 @@ from ..negotiators.negotiator import Negotiators
 from ..reports.report import RegistryLog, Reporter
 from ..sessions.agreements import AgreementCache, NegotiatedProtocols
 from ..sessions.context import AgentContext
+from ..sessions.deposits import Deposits
 from ..sessions.endpoint import AgentEndpoint, PeerDocuments
 from ..sessions.escalation import Approvals, OnEscalation
 from ..sessions.flow_context import LocalNames, PolicyNames
@@ -98,7 +99,7 @@ def assemble(
         TrustedRegistries(home).add(name)
         origin = name.origin
         ports = ports or _registry_ports(identity, home, config, network, origin, agreements, afterwards, timeouts.registry)
-    negotiated = NegotiatedProtocols(home)
+    negotiated, reporter = NegotiatedProtocols(home), Reporter(identity, home, ports.log_of, delay=policy.report_delay)
     context = AgentContext(
         identity=identity,
         home=home,
@@ -109,7 +110,8 @@ def assemble(
         ports=ports,
         served=ServedProtocols(config.capacity, negotiated, policy.max_age),
         memory=SessionMemory(agreements, negotiated, Approvals(home), config.transcripts, on_escalation is not None),
-        reports=SessionReports(Reporter(identity, home, ports.log_of, delay=policy.report_delay), origin),
+        reports=SessionReports(reporter, origin),
+        deposits=Deposits(reporter, ports.has_weight),
         work=SessionWork(config.capacity),
         afterwards=afterwards,
         worker_wait=config.workers.wait,
@@ -141,7 +143,14 @@ def _registry_ports(
         publisher=RegistryPublisher(identity, fetcher, origin, network),
         resolver=_resolver(config, network, agreements),
         names=partial(PolicyNames, fetcher),
+        has_weight=partial(_has_weight, fetcher, origin),
     )
+
+
+async def _has_weight(fetcher: Fetcher, origin: str, did: str) -> bool:
+    """Return whether a DID has weight by vouches. In a development electorate each DID has some, so there it says nothing."""
+    standing = await fetcher.client(origin).standing(did)
+    return standing.electorate == "open" and standing.weight not in ("0", "")
 
 
 def _local_ports(

@@ -253,7 +253,7 @@ class ServingAgent(ABC):
         block. Raises `Unavailable` when the address is taken, and the error of the first protocol when none can be served and all
         failed for good; a temporary failure, such as a registry that is away, raises nothing.
         """
-        if self._does_nothing and not public:
+        if not public and await self._does_nothing():
             raise _provides_nothing()
         await self.prepare()
         async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
@@ -273,11 +273,10 @@ class ServingAgent(ABC):
 
         context = self._context
         # The DID document of a domain is worth a port of its own: other agents verify the requests of this one by it.
-        if self._does_nothing and context.identity.parsed.method == "key":
+        if await self._does_nothing() and context.identity.parsed.method == "key":
             raise _provides_nothing()
         await provide(context)
         begin_renewing(context)
-        await asyncio.to_thread(context.memory.negotiated.load)
         # Before the port opens: the first session must not find that there is no sandbox. Protocols without code need none.
         if context.negotiators or needs_sandbox(context):
             await context.ports.runtime.warm()
@@ -288,10 +287,12 @@ class ServingAgent(ABC):
         """Serve one connection of any transport until its session is over. Call `prepare` first."""
         await self._endpoint.enter(connection)
 
-    @property
-    def _does_nothing(self) -> bool:
+    async def _does_nothing(self) -> bool:
+        """Load the negotiated protocols, and return whether this agent has nothing for others."""
         context = self._context
-        return not (context.served.services or context.negotiators or context.answerer or len(self._endpoint.flow.registry))
+        await asyncio.to_thread(context.memory.negotiated.load)
+        served = context.served.services or context.served.negotiated or len(self._endpoint.flow.registry)
+        return not (served or context.negotiators or context.answerer)
 
 
 def _provides_nothing() -> Refused:

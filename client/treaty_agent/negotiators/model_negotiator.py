@@ -20,12 +20,22 @@ from treaty_io.codes import NegotiationCode, SandboxCode
 from treaty_sandbox import SandboxLimits, SandboxPool
 
 from . import questions
-from .documents import resolve
+from .documents import NegotiatedDocument, resolve
 from .handler_check import try_handler
 from .language_model import Allowance, Budget, LanguageModel, Prompt
-from .negotiator import FaultAdmitted, Implementation, NegotiationContext, Proposal, Rejection, Verdict
-from .package import Written, build, project_files
+from .negotiator import (
+    Acceptance,
+    FaultAdmitted,
+    Implementation,
+    ModelSpend,
+    NegotiationContext,
+    Proposal,
+    Rejection,
+    Verdict,
+)
+from .package import Written, build, project_files, read_project
 from .questions import Task
+from .spending import Spending
 from .test_cases import read_test_cases
 
 # The model cannot repair a sandbox that is missing or closing.
@@ -131,7 +141,7 @@ class ModelNegotiators:
         `licence`: of the code that the model writes, an SPDX expression.
         `limits`: of the sandbox that tries the code.
         """
-        self._model = model
+        self._model, self._spending = model, Spending(model.budget)
         self._allowance, self._fix_rounds, self._licence = allowance or Allowance(), fix_rounds, licence
         # No idle workers: handlers are tried rarely.
         self._pool = SandboxPool(size=0, isolation="bubblewrap", limits=limits)
@@ -139,7 +149,7 @@ class ModelNegotiators:
     def open(self, situation: NegotiationContext) -> ModelNegotiator:
         """Return a negotiator with its own budget. An initiator's own capabilities are left out: they do not concern its
         requirement."""
-        budget = Budget(self._allowance)
+        budget = Budget(self._allowance, within=self._spending.budgets(situation.payer))
         # Its offers are for others; a model would propose them although they were not asked for.
         if situation.role == "initiator":
             situation = replace(situation, capabilities=())
@@ -149,6 +159,10 @@ class ModelNegotiators:
 
         writer = Writer(ask, self._pool, fix_rounds=self._fix_rounds, licence=self._licence)
         return ModelNegotiator(self._model, budget, writer, situation)
+
+    def spent(self) -> ModelSpend:
+        """See `Negotiators`."""
+        return self._spending.snapshot()
 
     async def aclose(self) -> None:
         """Close the sandbox and the model."""
@@ -165,6 +179,8 @@ class ModelNegotiator:
         self._history: list[str] = []
         self._task: Task | None = None
         self._handler: Handler | None = None
+        # Whether the code was tested in an earlier session. A peer must not have it written anew by test cases of its own.
+        self._is_kept = False
 
     async def draft(self) -> Proposal | Rejection:
         """See `Negotiator`, as for all methods."""
@@ -185,9 +201,10 @@ class ModelNegotiator:
         task = await self._task_for(document)
         self._on_the_table = document
         if self._handler is None:
-            self._handler = await self._writer.write(task)
+            self._handler = await self._kept(task.document) or await self._writer.write(task)
         elif error:
             self._handler = await self._writer.repair(task, self._handler.written, f"The other agent says: {error}")
+            self._is_kept = False
         return self._handler.implementation
 
     async def draft_tests(self, document: str) -> Proposal | None:
@@ -206,6 +223,8 @@ class ModelNegotiator:
         # In the last round only a rejection remains, so the model is not asked.
         if objection and last:
             return Rejection(objection)
+        if self._is_kept and not objection:
+            return Acceptance()
         # Text that is no case in our form is no objection: tests are optional, and the session passes it over.
         unread = "" if read_test_cases(test_cases).whole else questions.UNREAD
         prompt = questions.consider_tests(
@@ -220,6 +239,8 @@ class ModelNegotiator:
         handler = self._written()
         task = self._agreed().with_cases(questions.check_peer_cases(self._agreed(), test_cases))
         outcome = await self._writer.check(task, handler.written)
+        if self._is_kept:
+            return outcome if isinstance(outcome, str) else handler.implementation
         try:
             handler = await self._writer.repair(task, handler.written, outcome) if isinstance(outcome, str) else outcome
         except Refused as error:
@@ -241,6 +262,12 @@ class ModelNegotiator:
 
     async def _ask(self, prompt: Prompt[T]) -> T:
         return await self._model.complete(prompt, self._budget)
+
+    async def _kept(self, document: NegotiatedDocument) -> Handler | None:
+        """Return the code that this agent keeps for a document: the same hash needs no model."""
+        kept = await self._situation.written(document.text) if self._situation.written is not None else None
+        self._is_kept = kept is not None
+        return Handler(read_project(kept.files), kept) if kept is not None else None
 
     async def _task_for(self, document: str) -> Task:
         if self._task is None or self._task.document.text != document:

@@ -7,13 +7,15 @@ own: the timeouts of the session cancel them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from treaty_consensus.handler import HandlerPackage
+from treaty_io.identity import ProvedPeer
 
 from .documents import Fetch
+from .language_model import Allowance
 
 RoleName: TypeAlias = Literal["initiator", "responder"]
 
@@ -40,6 +42,44 @@ class Capability:
 
 
 @dataclass(frozen=True)
+class Payer:
+    """The party to which the cost of a negotiation is counted.
+
+    `peer`: the peer if it proved its DID. A claim has no share of its own.
+    `network`: the network that it connects from.
+    `has_deposit`: whether a co-signed report or a vouch path makes it more than a stranger: it then has a share apart from the
+    strangers and from its network.
+    """
+
+    peer: ProvedPeer | None
+    network: str
+    has_deposit: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names under which it is counted: its proved DID, and its network unless it has a deposit."""
+        own = (self.peer.did,) if self.peer is not None else ()
+        return own if own and self.has_deposit else (*own, f"network {self.network}")
+
+
+@dataclass(frozen=True)
+class ModelSpend:
+    """The requests, tokens and seconds of a language model in the present period, and the allowance for them.
+
+    `strangers`: the requests for peers without a deposit, and `strangers_allowed`, their bound.
+    `renewed_in`: the seconds until a new period begins; None: never.
+    """
+
+    calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    allowance: Allowance | None = None
+    strangers: int = 0
+    strangers_allowed: int = 0
+    renewed_in: float | None = None
+
+
+@dataclass(frozen=True)
 class NegotiationContext:
     """The situation of one negotiation.
 
@@ -47,6 +87,8 @@ class NegotiationContext:
     `requirement`: of the initiator.
     `capabilities`: of the responder.
     `documents`: fetches the base of a text that consists of changes, from trusted registries; without it such texts are refused.
+    `written`: return the tested code that this agent keeps for a document, or None.
+    `payer`: the party that began the negotiation; None for this agent's own application.
     """
 
     role: RoleName
@@ -55,6 +97,8 @@ class NegotiationContext:
     requirement: Requirement | None = None
     capabilities: tuple[Capability, ...] = ()
     documents: Fetch | None = None
+    written: Callable[[str], Awaitable[Implementation | None]] | None = None
+    payer: Payer | None = None
 
 
 @dataclass(frozen=True)
@@ -136,6 +180,9 @@ class Negotiator(Protocol):
 
 class Negotiators(Protocol):
     """Make negotiators for sessions; the argument of `Agent(negotiators=…)`. For one event loop."""
+
+    def spent(self) -> ModelSpend:
+        """Return the spend of the present period, for `Agent.metrics`; `ModelSpend()` without a model."""
 
     def open(self, situation: NegotiationContext) -> Negotiator:
         """Return a negotiator for one session."""

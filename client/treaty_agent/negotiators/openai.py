@@ -127,7 +127,7 @@ class OpenAIModel:
         self._headers = {"Content-Type": "application/json", **_authorization(api_key)}
         self._secret = api_key
         self._network = network or Network()
-        self._budget = budget or Budget(PER_DAY, period=_DAY)
+        self.budget = budget or Budget(PER_DAY, period=_DAY)
         self._timeout, self._attempts, self._tries, self._sleep = timeout, attempts, tries, sleep
         # Assumed until the endpoint refuses: there is no way to ask which it supports.
         self._structured = True
@@ -135,10 +135,14 @@ class OpenAIModel:
 
     @classmethod
     def from_environment(
-        cls, environment: Mapping[str, str] | None = None, *, network: Network | None = None
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        network: Network | None = None,
+        budget: Budget | None = None,
     ) -> OpenAIModel | None:
         """Return the model of TREATY_MODEL_URL, TREATY_MODEL and, if the endpoint needs one, TREATY_MODEL_KEY. Return None if the
-        first is not set. Raises `Malformed` (`agent.settings`)."""
+        first is not set. `budget`: as in `OpenAIModel`. Raises `Malformed` (`agent.settings`)."""
         environment = os.environ if environment is None else environment
         url, name = environment.get("TREATY_MODEL_URL", ""), environment.get("TREATY_MODEL", "")
         if not url:
@@ -149,11 +153,11 @@ class OpenAIModel:
                 "TREATY_MODEL_URL is set, but TREATY_MODEL is not.",
                 fix="Set TREATY_MODEL to the name of the model.",
             )
-        return cls(url, name, api_key=environment.get("TREATY_MODEL_KEY", ""), network=network)
+        return cls(url, name, api_key=environment.get("TREATY_MODEL_KEY", ""), network=network, budget=budget)
 
     async def complete(self, prompt: Prompt[T], budget: Budget | None = None) -> T:
         """See `LanguageModel`."""
-        budgets = [self._budget] if budget is None else [self._budget, budget]
+        budgets = [self.budget] if budget is None else [self.budget, budget]
         # Validated here even if the endpoint promised to: an endpoint is not trusted.
         validator = jsonschema_rs.Draft202012Validator(dict(prompt.schema))
         messages = [_message("system", _with_schema(prompt)), _message("user", prompt.user)]

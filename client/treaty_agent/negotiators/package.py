@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,15 @@ def project_files(
         **{f"handler/{path}": content.encode("utf-8") for path, content in written.sources.items()},
         **{f"vectors/{name}": data for name, data in vectors.items()},
     }
+
+
+def read_project(files: Mapping[str, bytes]) -> Written:
+    """Return the code of a project that `project_files` made, without test cases."""
+    sources = {path.removeprefix("handler/"): data.decode() for path, data in files.items() if path.startswith("handler/")}
+    summary = str(tomllib.loads(files["protocol.toml"].decode()).get("summary", ""))
+    manifest = decode_json(files["manifest.json"])
+    assert isinstance(manifest, dict), "the project was built from it"
+    return Written(summary, manifest, sources, ())
 
 
 async def build(files: Mapping[str, bytes], uri: str) -> HandlerPackage:

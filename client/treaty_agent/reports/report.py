@@ -199,6 +199,11 @@ class Reporter:
             return True
         raise Refused(ReportCode.EPOCH, "The epochs close before a report can be signed.", fix="Report a later session.")
 
+    def has_signed_with(self, peer: str) -> bool:
+        """Return whether this agent and the peer both signed a report. Blocks on the disk. Raises `Unavailable`
+        (`system.file`)."""
+        return self._ledger.has_peer(peer)
+
     @property
     def waiting(self) -> int:
         """How many signed reports are not in a log yet."""
@@ -529,10 +534,17 @@ class ReportLedger:
 
     def has(self, peer: str, topic: str, epoch: int) -> bool:
         """Return whether this process knows of a settled report with this peer on this topic in this epoch."""
+        return (peer, topic, epoch) in self._settled()
+
+    def has_peer(self, peer: str) -> bool:
+        """Return whether this process knows of any settled report with this peer."""
+        return any(peer == other for other, _, _ in self._settled())
+
+    def _settled(self) -> set[tuple[str, str, int]]:
         if self._pairs is None:
             records = (_guarded(partial(_read, path, SignedReport, _MAX_RECORD)) for path in _files(self._folder))
             self._pairs = {(record.peer, record.topic, record.epoch) for record in records if record and record.settled}
-        return (peer, topic, epoch) in self._pairs
+        return self._pairs
 
     def epoch_of(self, nid: str) -> int | None:
         """Return the epoch of the settled report of a negotiation, or None."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from treaty_sandbox.interface import WorkerMetrics
 
+from ..negotiators.negotiator import ModelSpend
 from .operation_errors import OperationError, OutcomeUnknown
 
 
@@ -36,7 +37,8 @@ class AgentMetrics:
     `sessions_in`, `sessions_out`: sessions that run, opened by others and by this agent. `opening`: sessions that others open
     now; `sessions_waiting`: those that wait for their turn, in both directions. `calls`: made by this agent. `functions`: run for
     others. `threads`: busy ones, of functions without `async`; `threads_waiting`: functions that wait for one.
-    `reports_waiting`: reports that are not in a log yet.
+    `reports_waiting`: reports that are not in a log yet. `protocols`: provided and negotiated ones that other agents find here
+    by a URI. `negotiations`: under way that others began. `model`: the spend of the language model; None without negotiators.
     """
 
     sessions_in: int
@@ -49,6 +51,9 @@ class AgentMetrics:
     threads_waiting: int
     workers: WorkerMetrics
     reports_waiting: int
+    protocols: int = 0
+    negotiations: int = 0
+    model: ModelSpend | None = None
 
 
 class CallCounts:

@@ -22,6 +22,7 @@ A session names such a protocol `urn:treaty:negotiated:HASH`. No registry has it
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections import Counter
@@ -224,10 +225,10 @@ class FlowHistory:
 
 @dataclass(frozen=True)
 class NegotiatedProtocol:
-    """A `SpokenProtocol` that only the two sides agreed on; no log proves it.
+    """A `SpokenProtocol` whose code this agent wrote itself, for a document that it agreed on with a peer.
 
     `peer`: the DID of the other side.
-    `published`: its URI once it is published, or "".
+    `published`: the URI at which a registry has the same document, or "". The agent serves it there with its own code.
     `topic`: the topic to publish it in, or "".
     """
 
@@ -239,8 +240,8 @@ class NegotiatedProtocol:
 
     @property
     def uri(self) -> str:
-        """The local name of this protocol: `urn:treaty:negotiated:HASH`."""
-        return URN + self.hash
+        """The URI at which it is published, else its local name: `urn:treaty:negotiated:HASH`."""
+        return self.published or URN + self.hash
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -314,11 +315,24 @@ class NegotiatedProtocols:
             raise Malformed(SystemCode.STATE, f"The document stored as {document_hash} has another digest.")
         return project
 
+    def written(self, document_hash: str) -> Implementation | None:
+        """Return the tested code for a document with the files of its project; None if it is missing or damaged."""
+        protocol = self.get(document_hash)
+        if protocol is None:
+            return None
+        folder = self._place(document_hash) / "project"
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        return Implementation(protocol.package.manifest.protocol_uri, protocol.topic, protocol.package, files)
+
     def keep(self, protocol: NegotiatedProtocol, implementation: Implementation) -> None:
         """Keep a protocol with its code, and replace older code for it. A published protocol stays marked as published. Raises
         `Malformed` (`system.state`)."""
         manifest, existing = implementation.package.manifest, self.get(protocol.hash)
         protocol = replace(protocol, published=existing.published) if existing else protocol
+        # The same code, used again by its hash.
+        if existing is not None and existing.package.digest == protocol.package.digest:
+            os.utime(self._place(protocol.hash))
+            return
         record = _Record(protocol.peer, protocol.published, protocol.topic, manifest.protocol_uri, protocol.package.digest)
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=self._folder) as temporary:
@@ -335,7 +349,7 @@ class NegotiatedProtocols:
         self._make_room()
 
     def published(self, protocol: NegotiatedProtocol, uri: str) -> NegotiatedProtocol:
-        """Note the URI of a protocol that was published."""
+        """Note the URI of a protocol that was published, and return it with the URI."""
         path = self._place(protocol.hash) / "record.json"
         record = msgspec.structs.replace(_parse_record(path.read_bytes()), published=uri)
         durable.write(path, canonical.dumps(msgspec.to_builtins(record)), mode=0o600)

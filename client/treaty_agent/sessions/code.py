@@ -122,6 +122,11 @@ class CodeLoader:
 
     async def _get(self, agreement: Agreement, error: str) -> SpokenProtocol:
         if agreement.document is not None or error:
+            # Before this side's model writes anything: the code that was published for the same text.
+            published = None if error else await self._core.role.published_code(self._core.document, self._core.told_uri)
+            if published is not None:
+                self._core.record_event("verified")
+                return published
             written = self._written = await self._negotiation.implement(self._core.document, error)
             self._core.record_event("written")
             return accept_implementation(written, self._core.document, self._core.peer.did)

@@ -20,6 +20,7 @@ from treaty_sandbox.interface import Runtime
 
 from ..negotiators.negotiator import Negotiators, RoleName
 from .activity import Activity, AgentMetrics
+from .deposits import Deposits
 from .escalation import OnEscalation
 from .handler_hosts import HandlerHosts, HostRequest
 from .interfaces import AgentEvent, Answerer, Capacity, Ports, SessionTimeouts, SpokenProtocol
@@ -40,6 +41,7 @@ class AgentContext:
     `served`: the protocols that it provides, with their functions.
     `memory`: agreements, negotiated protocols, approvals and transcripts.
     `reports`: of its sessions.
+    `deposits`: of the peers that may cost money.
     `work`: its tasks and open connections.
     `afterwards`: the writes that no session waits for.
     `worker_wait`: seconds that an event may wait for a worker, beside the time of its handler.
@@ -56,6 +58,7 @@ class AgentContext:
     served: ServedProtocols
     memory: SessionMemory
     reports: SessionReports
+    deposits: Deposits
     work: SessionWork
     afterwards: Afterwards
     worker_wait: float = 0.0
@@ -102,6 +105,9 @@ class AgentContext:
             threads_waiting=sum(each.waiting for each in threads),
             workers=self.ports.runtime.metrics(),
             reports_waiting=self.reports.reporter.waiting,
+            protocols=len(self.served.ready) + len(self.served.published),
+            negotiations=self.work.negotiations.taken,
+            model=self.negotiators.spent() if self.negotiators is not None else None,
         )
 
     def warm(self) -> None:

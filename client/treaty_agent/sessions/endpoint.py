@@ -254,6 +254,9 @@ class AgentEndpoint:
                 role=provided[protocol.uri].role,
             )
             for service, protocol in loaded
+        ) + tuple(
+            OfferedProtocol(protocol.uri, protocol.hash, protocol.topic, operations=served.offers.functions.names)
+            for protocol in served.published
         )
         identity = self._context.identity
         facts = AgentFacts(identity.did, tuple(public), offered, name, description)

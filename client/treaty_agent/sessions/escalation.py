@@ -40,7 +40,7 @@ MAX_FILE = 64 * 1024
 _log = limited_logger(__name__)
 
 ESCALATED = frozenset({NegotiationCode.REJECTED, NegotiationCode.LIMIT})
-"""The failures in the Hello profile that a person may resolve."""
+"""The failures in the Hello profile that a person may resolve, unless they pass by themselves."""
 FLOW_ESCALATED = frozenset({SessionCode.NO_COMMON_PROTOCOL, FlowCode.VERSION_CONFLICT, FlowCode.PARAMETERS, FlowCode.ROUNDS})
 """The failures in the flow profile that a person may resolve."""
 

@@ -11,7 +11,7 @@ from treaty_anp.hello_profile import commands
 from treaty_anp.hello_profile.actions import Action, Agreement
 from treaty_anp.hello_profile.machine import Machine
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Origin, TreatyError, Unavailable
 from treaty_io.errors import session_over
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity
 
@@ -48,11 +48,26 @@ class SessionRole(Protocol):
     def is_approved(self, document: str) -> bool:
         """Return whether a person approved a document."""
 
-    def may_negotiate(self) -> bool:
-        """Return whether this agent can negotiate now. Called for each proposal of the peer."""
+    async def open_negotiator(self, peer: PeerIdentity) -> Negotiator | None:
+        """Return the negotiator of this session, the same at each call; None without one."""
 
-    def end_negotiation(self) -> None:
-        """Note the end of the negotiation, if there was one."""
+    def begin_negotiation(self) -> None:
+        """Note that the negotiator works for the peer now, after `open_negotiator`. Called for each proposal and question. Raises
+        `Unavailable` (`session.busy`)."""
+
+    def end_negotiation(self, *, failed: bool | None) -> None:
+        """Note the end of the negotiation, if there was one. `failed`: None if that was not the peer's fault."""
+
+    def served_text(self, document: str) -> NegotiatedProtocol | None:
+        """Return the protocol that answers a proposal without the negotiator, or None."""
+
+    async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
+        """Return the verified code of an agreed document that the peer says is published at `uri`, None if this side cannot run
+        it. Never raises."""
+
+    def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
+        """Note that the peer says that a negotiated protocol is published at `uri`, once its document was fetched and compared.
+        Never raises."""
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol of an agreement, by its URI or its hash. Raises `TreatyError`."""
@@ -94,6 +109,7 @@ class HelloCore:
     `protocol`, `handler`: the code of the present conversation. `CodeLoader` sets them.
     `agreed_text`: the text of the agreement, if this session negotiated it. `CodeLoader` sets it.
     `failure`: the first error of this side's negotiator. `Negotiation` sets it.
+    `told_uri`: the last URI at which the peer says a document of this session is published, or "".
     `timeline`: the events so far.
     `is_retired`: whether the application has left the session.
     """
@@ -104,6 +120,7 @@ class HelloCore:
         self.handler: HostedHandler | None = None
         self.agreed_text = ""
         self.failure: TreatyError | None = None
+        self.told_uri = ""
         self.timeline: list[SessionEvent] = []
         self.is_retired = False
         self._started = loop.now()
@@ -133,6 +150,12 @@ class HelloCore:
         if not self.agreed_text and isinstance(self.protocol, NegotiatedProtocol):
             self.agreed_text = self.role.document(self.protocol)
         return self.agreed_text
+
+    @property
+    def is_own_failure(self) -> bool:
+        """Whether the session failed by this side's means: its model, its budget or its sandbox did not answer."""
+        error = self.failure or self.machine.error
+        return error is not None and not error.peer_code and isinstance(error, Unavailable) and error.origin is not Origin.PEER
 
     @property
     def error(self) -> TreatyError:

@@ -34,6 +34,7 @@ from treaty_anp.hello_profile.actions import (
     ErrorRejected,
     Load,
     Meta,
+    Published,
     Question,
     Running,
     SendBinary,
@@ -210,6 +211,11 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
 
     async def renegotiate(self, parameters: Mapping[str, Any] | None, protocol: str) -> None:
         raise not_in_profile("renegotiation", "Hello", "flow")
+
+    def tell_published(self, uri: str) -> None:
+        """Tell the peer where the protocol of the session is published; nothing for ""."""
+        if uri and not self.machine.is_final:
+            self.post(partial(self._core.command, commands.TellPublished(uri)))
 
     def retire(self) -> None:
         if not self._core.is_retired:
@@ -430,6 +436,9 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                     self._requests.answered(message_id, text)
                 case Meta(message):
                     self._exchange().take(message)
+                case Published(uri):
+                    self._core.told_uri = uri
+                    self._role.learn_uri(self._core.protocol, uri)
                 case SwitchProfile():
                     self.release()
                 case Ended():
@@ -438,7 +447,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     async def _run(self) -> None:
         """Let application messages flow: for the first time, or again after tests or a repair."""
         await self._resume_code()
-        self._role.end_negotiation()
+        self._role.end_negotiation(failed=False)
         if not self.running.done():
             self.record_event("running")
         # Code that fails the tests must not be remembered for the next session.
@@ -489,7 +498,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
 
     def _end(self) -> None:
         self._role.end_opening()
-        self._role.end_negotiation()
+        self._role.end_negotiation(failed=None if self._core.is_own_failure else True)
         if self._reports is not None:
             self._reports.end(self.error)
         self._requests.end(self.error)
@@ -509,6 +518,6 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         if self._conformance is not None:
             parts.append(self._conformance.end())
         if self._role.negotiator is not None:
-            parts.append(self.negotiation.close())
+            parts.append(self._role.negotiator.aclose())
         with suppress(TreatyError):
             await (asyncio.gather(*parts) if len(parts) > 1 else parts[0])

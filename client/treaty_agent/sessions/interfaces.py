@@ -234,6 +234,7 @@ class Ports:
     `resolver`: find DID documents.
     `names`: make the `FlowNames` from the URIs that the agent's owner registered with ids.
     `dial`: open a connection to a URL, instead of the network's transports.
+    `has_weight`: return whether a DID has weight in the electorate of the agent's registry. Raises `TreatyError`.
     """
 
     protocols: ProtocolSource
@@ -243,3 +244,4 @@ class Ports:
     resolver: DidResolver
     names: Callable[[Callable[[str], str]], FlowNames]
     dial: Callable[[str], Awaitable[Connection]] | None = None
+    has_weight: Callable[[str], Awaitable[bool]] | None = None

@@ -41,7 +41,7 @@ async def run_responder(context: AgentContext, flow: MetaProtocolManager, connec
     person is asked about a failure afterwards, in a separate task."""
     recorder = context.memory.recorder("hello")
     machine = responder_machine(context, recorder, now=asyncio.get_running_loop().time())
-    run = HelloSession(connection, machine, [], ResponderRole(context, connection.peer), recorder=recorder)
+    run = HelloSession(connection, machine, [], ResponderRole(context), recorder=recorder)
     run.running.add_done_callback(lambda _: context.served.arrivals.begin(run) if run.was_running else None)
     try:
         with context.work.connections.holding(run, partial(_protocols, run), is_initiator=False):
@@ -106,21 +106,32 @@ class OpenSession:
         connection follow in the background. Never raises."""
         session = self._attempt.session
         session.retire()
+        publication: asyncio.Task[str] | None = None
         if session.calls.replies and self._context.policy.publish:
-            self._context.work.finish_later(publish(self._context, session))
-        self._context.work.finish_later(self._linger())
+            publication = self._context.work.finish_later(publish(self._context, session))
+        self._context.work.finish_later(self._linger(publication))
 
     async def end(self) -> None:
         """End the session without a report, if it is open, and wait for its end."""
         self._report.close()
         await self._attempt.end()
 
-    async def _linger(self) -> None:
-        """Keep the connection until its report is settled, and end the session."""
+    async def _linger(self, publication: asyncio.Task[str] | None) -> None:
+        """Keep the connection until its report is settled and the peer knows the URI of the publication, and end the session."""
         try:
+            if publication is not None:
+                await self._tell(publication)
             await self._report.settle()
         finally:
             await self.end()
+
+    async def _tell(self, publication: asyncio.Task[str]) -> None:
+        """Tell the peer where its protocol was published, if that is known in time. The publication goes on; the next session
+        tells the URI then."""
+        session = self._attempt.session
+        await asyncio.wait({publication}, timeout=self._context.timeouts.report)
+        if isinstance(session, HelloSession) and publication.done() and not publication.cancelled():
+            session.tell_published(publication.result())
 
 
 class _Connecting:
@@ -326,7 +337,7 @@ def _protocols(run: HelloSession) -> list[SpokenProtocol]:
 
 def _is_escalated(context: AgentContext, run: HelloSession) -> bool:
     error = run.machine.error
-    return context.on_escalation is not None and error is not None and error.code in ESCALATED
+    return context.on_escalation is not None and error is not None and error.code in ESCALATED and not error.retryable
 
 
 async def _escalate_here(context: AgentContext, escalation: Escalation) -> None:

@@ -12,6 +12,7 @@ until one is taken.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -20,14 +21,17 @@ from typing import TypeVar
 from treaty_anp.hello_profile import commands
 from treaty_anp.hello_profile.actions import Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
 from treaty_anp.hello_profile.documents import parse_candidate
+from treaty_anp.hello_profile.messages import MAX_RETRY
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.printable import printable
 from treaty_io.abandonable import abandonable
-from treaty_io.codes import NegotiationCode, SessionCode
+from treaty_io.codes import ModelCode, NegotiationCode, SessionCode
+from treaty_io.errors import code_in
 from treaty_io.line_limit import limited_logger
 
 from ..negotiators.documents import resolve
 from ..negotiators.negotiator import Acceptance, FaultAdmitted, Implementation, Negotiator, Proposal, Rejection, Verdict
+from .agreements import NegotiatedProtocol
 from .hello_core import HelloCore
 from .interfaces import Answerer
 
@@ -36,11 +40,14 @@ MAX_TEXTS = 16
 # Characters for the peer. Both are well below the caps of the wire, in every alphabet.
 MAX_DESCRIPTION = 2000
 MAX_REASON = 500
-BUSY = "This side is negotiating with other agents. Try again later."
 NO_WORD = "This side's negotiator failed."
+NOT_NOW = "This side cannot negotiate with you now. Try again later."
 NO_ANSWER = "I cannot answer that."
-"""The texts for the peer: no time, a failure on this side, a question without an answer. They reveal no details."""
+SERVED = "This side serves this document already, so it takes no new one to begin with."
+"""The texts for the peer: a failure on this side, one that passes, a question without an answer, the document that is served.
+They reveal no details."""
 
+_PASSING = (ModelCode.BUDGET, ModelCode.UNAVAILABLE, SessionCode.BUSY)
 Asked = Draft | Consider | DraftTests | ConsiderTests | ConsiderError | Question
 _T = TypeVar("_T")
 _log = limited_logger(__name__)
@@ -63,68 +70,87 @@ class Negotiation:
             self._core.record_event("negotiating")
         match action:
             case Draft():
-                self._decide(self._draft, self._propose, commands.Reject(NO_WORD))
+                self._decide(self._draft, self._propose, _reject)
             case Consider(document, summary, last=last):
                 self.peer_proposal = document
-                self._decide(partial(self._consider, document, summary, last), self._propose, commands.Reject(NO_WORD))
+                self._decide(partial(self._consider, document, summary, last), self._propose, _reject)
             case DraftTests():
-                self._decide(self._draft_tests, _tests_command, commands.RejectTests(NO_WORD))
+                self._decide(self._draft_tests, _tests_command, _reject_tests)
             case ConsiderTests(cases, summary, last):
                 work = partial(self._consider_tests, cases, summary, last)
-                self._decide(work, _tests_command, commands.RejectTests(NO_WORD))
+                self._decide(work, _tests_command, _reject_tests)
             case ConsiderError(description):
-                self._decide(partial(self._judge, description), _fault_command, commands.RejectError(NO_WORD))
+                self._decide(partial(self._judge, description), _fault_command, lambda _: commands.RejectError(NO_WORD))
             case Question(message_id, text):
                 reply = partial(commands.Answer, message_id)
-                self._decide(partial(self._answer, text), reply, reply(NO_ANSWER))
+                self._decide(partial(self._answer, text), reply, lambda _: reply(NO_ANSWER))
 
     async def implement(self, document: str, error: str) -> Implementation:
         """Return the code for an agreed document. Raises `TreatyError`."""
-        return await self._ask(lambda: self._get().implement(document, error=error))
+        return await self._ask(partial(self._implement, document, error))
 
     async def test(self, test_cases: str) -> Implementation | str:
         """Let this side's code pass the agreed test cases. Raises `TreatyError`."""
-        return await self._ask(lambda: self._get().test(test_cases))
-
-    async def close(self) -> None:
-        """Close the negotiator at the end of the session."""
-        assert self._core.role.negotiator is not None, "nothing was opened"
-        await self._core.role.negotiator.aclose()
+        return await self._ask(partial(self._test, test_cases))
 
     # Questions
 
     async def _draft(self) -> Verdict:
         opening = self._core.role.opening
-        return Proposal(opening) if opening else await self._get().draft()
+        return Proposal(opening) if opening else await (await self._get()).draft()
 
     async def _consider(self, document: str, summary: str, last: bool) -> Verdict:
         approved = self._core.role.is_approved(document)
+        served = None if approved or last else await self._served(document)
+        if served is not None:
+            return served
+        negotiator = None if approved else await self._get()
         # Before the base is fetched: a stranger's proposals must not cost more than there is room for.
-        if not approved and not self._core.role.may_negotiate():
-            return Rejection(BUSY)
+        if not approved:
+            self._core.role.begin_negotiation()
         # Here and not in the negotiator: the meaning of a text must not change with a URI.
         try:
             await resolve(document, self._core.role.documents)
         except TreatyError as error:
             return Rejection(printable(error.message, MAX_REASON))  # the fault is in the peer's own text, so it may be read
-        if approved:
-            return Acceptance()
-        return await self._get().consider(document, summary, last=last)
+        return await negotiator.consider(document, summary, last=last) if negotiator is not None else Acceptance()
+
+    async def _served(self, document: str) -> Verdict | None:
+        """Answer a proposal by a document that this side speaks already: it needs no model, and the peer is told its URI. Once in
+        a session: a peer that wants another document gets a judgement."""
+        served = self._core.role.served_text(document)
+        if served is None or self.own_proposal:
+            return None
+        if served.published:
+            self._core.loop.post(partial(self._core.command, commands.TellPublished(served.published)))
+        text = await asyncio.to_thread(self._core.role.document, served)
+        return Acceptance() if text == document else Proposal(text, SERVED)
+
+    async def _implement(self, document: str, error: str) -> Implementation:
+        return await (await self._get()).implement(document, error=error)
+
+    async def _test(self, test_cases: str) -> Implementation | str:
+        return await (await self._get()).test(test_cases)
 
     async def _draft_tests(self) -> Verdict | None:
-        return await self._get().draft_tests(self._core.document)
+        # Published code was fetched for the agreed text: its vectors were replayed when it was published.
+        if not isinstance(self._core.protocol, NegotiatedProtocol):
+            return None
+        return await (await self._get()).draft_tests(self._core.document)
 
     async def _consider_tests(self, cases: str, summary: str, last: bool) -> Verdict:
-        return await self._get().consider_tests(cases, summary, last=last)
+        return await (await self._get()).consider_tests(cases, summary, last=last)
 
     async def _judge(self, description: str) -> FaultAdmitted | Rejection:
-        if not self._core.document:
+        if not isinstance(self._core.protocol, NegotiatedProtocol):
             return Rejection("This side's code was published and verified; it is not written in sessions.")
-        return await self._get().judge(description)
+        return await (await self._get()).judge(description)
 
     async def _answer(self, question: str) -> str:
         try:
-            return await self._get().answer(question)
+            negotiator = await self._get()
+            self._core.role.begin_negotiation()
+            return await negotiator.answer(question)
         except TreatyError as error:  # an unanswered question does not end the session
             _log.warning("A negotiator could not answer: %s (%s)", error, error.code)
             return NO_ANSWER
@@ -143,9 +169,12 @@ class Negotiation:
     # Asking
 
     def _decide(
-        self, work: Callable[[], Awaitable[_T]], command: Callable[[_T], commands.Command], failed: commands.Command
+        self,
+        work: Callable[[], Awaitable[_T]],
+        command: Callable[[_T], commands.Command],
+        failed: Callable[[TreatyError], commands.Command],
     ) -> None:
-        """Ask in a task, and give the machine the `command` for the verdict, or `failed` if the negotiator fails."""
+        """Ask in a task, and give the machine the `command` for the verdict, or `failed` for the error of the negotiator."""
 
         async def ask() -> None:
             try:
@@ -153,7 +182,7 @@ class Negotiation:
             except TreatyError as error:
                 # The first failure is the cause; later ones follow from it.
                 self._core.failure = self._core.failure or error
-                chosen = failed
+                chosen = failed(error)
             self._core.loop.post(partial(self._core.command, chosen))
 
         self._core.loop.spawn(ask())
@@ -170,10 +199,25 @@ class Negotiation:
                 _log.exception("A negotiator raised")
                 raise Unavailable(SessionCode.INTERNAL, "This side's negotiator failed; its log says why.") from error
 
-    def _get(self) -> Negotiator:
-        if self._core.role.negotiator is None:
+    async def _get(self) -> Negotiator:
+        negotiator = await self._core.role.open_negotiator(self._core.peer)
+        if negotiator is None:
             raise Refused(SessionCode.NO_MODEL, "This agent has no negotiator.", fix="Agent(…, negotiators=…)")
-        return self._core.role.negotiator
+        return negotiator
+
+
+def _reason(error: TreatyError) -> str:
+    """Return the reason for the peer: the code of a failure that may pass, so that it knows to come again."""
+    return f"{code_in(error.code)}: {NOT_NOW}" if isinstance(error, Unavailable) and error.code in _PASSING else NO_WORD
+
+
+def _reject(error: TreatyError) -> commands.Command:
+    later = error.retry_after if isinstance(error, Unavailable) else None
+    return commands.Reject(_reason(error), None if later is None else min(max(1, math.ceil(later)), MAX_RETRY))
+
+
+def _reject_tests(error: TreatyError) -> commands.Command:
+    return commands.RejectTests(_reason(error))
 
 
 def _tests_command(verdict: Verdict | None) -> commands.Command:

@@ -325,6 +325,9 @@ class SessionPool:
                 failures, self._failure = failures + 1, error
                 if is_late or (isinstance(error, ConnectionFailed) and not error.again):
                     raise
+                # The other side asked for a pause. Each earlier attempt might cost both a request to a model.
+                if error.retry_after is not None and error.retry_after > _PAUSE:
+                    raise
                 _log.info("No session with %s yet: %s", self._name.text, error)
                 try:
                     async with asyncio.timeout_at(until):

@@ -189,12 +189,13 @@ class RegistryPublisher:
         )
 
 
-async def publish(context: AgentContext, session: SessionBackend) -> None:
-    """Publish the protocol that a session negotiated, if it is not published yet. Never raises."""
+async def publish(context: AgentContext, session: SessionBackend) -> str:
+    """Publish the protocol that a session negotiated, if it is not published yet. Return its URI, "" if it has none. Never
+    raises."""
     spoken = session.spoken
     protocol = context.memory.negotiated.get(spoken.hash) if isinstance(spoken, NegotiatedProtocol) else None
     if protocol is None or protocol.published or not protocol.topic:
-        return
+        return protocol.published if protocol is not None else ""
     try:
         project = await asyncio.to_thread(context.memory.negotiated.project, protocol.hash)
         uri = await context.ports.publisher.publish(project)
@@ -202,8 +203,11 @@ async def publish(context: AgentContext, session: SessionBackend) -> None:
     except (TreatyError, OSError) as error:
         _log.warning("A negotiated protocol was not published: %s", error)
         session.record_event("publishing failed")
-    else:
-        session.record_event("published")
+        return ""
+    # This side may offer functions for it, too.
+    context.served.note_change()
+    session.record_event("published")
+    return uri
 
 
 def _versions(project: Project) -> list[Project]:

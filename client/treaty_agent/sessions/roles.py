@@ -26,6 +26,7 @@ from treaty_anp.hello_profile.hello import (
     MAX_CANDIDATES,
     NATURAL_LANGUAGE_NEGOTIATION,
     NATURAL_LANGUAGE_PROTOCOL,
+    PROTOCOL_PUBLISHED,
     REPORT_COSIGNATURE,
     TEST_CASES_NEGOTIATION,
     VERIFICATION_PROTOCOL,
@@ -39,12 +40,21 @@ from treaty_client.protocols.topics import Candidates
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
 from treaty_io.codes import AgentCode, SessionCode
-from treaty_io.identity import PeerIdentity
+from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
+from treaty_io.places import asker
 
 from ..discovery.client import candidates
 from ..negotiators.documents import BaseCache
-from ..negotiators.negotiator import Implementation, NegotiationContext, Negotiator, Negotiators, Requirement, RoleName
+from ..negotiators.negotiator import (
+    Implementation,
+    NegotiationContext,
+    Negotiator,
+    Negotiators,
+    Payer,
+    Requirement,
+    RoleName,
+)
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
 from .handler_context import HandlerPort
@@ -56,7 +66,13 @@ from .operations import Functions, OperationHandlers
 from .provision import withdraw, withdraw_contradicted
 from .session import ReportParties
 
-NEGOTIATING = (VERIFICATION_PROTOCOL, NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION, FIX_ERROR_NEGOTIATION)
+NEGOTIATING = (
+    VERIFICATION_PROTOCOL,
+    NATURAL_LANGUAGE_NEGOTIATION,
+    TEST_CASES_NEGOTIATION,
+    FIX_ERROR_NEGOTIATION,
+    PROTOCOL_PUBLISHED,
+)
 """The capabilities that need a negotiator."""
 
 _log = limited_logger(__name__)
@@ -148,6 +164,27 @@ def responder_machine(context: AgentContext, recorder: Recorder | None, *, now: 
     )
 
 
+async def serve_published(context: AgentContext, document_hash: str, uri: str) -> None:
+    """Serve a negotiated protocol at the URI where a peer says it is published, if a trusted registry has the same document
+    there. The first URI stays for as long as that holds for it: no peer renames a protocol that others look for. Never raises."""
+    negotiated, documents = context.memory.negotiated, context.ports.protocols
+    kept = negotiated.get(document_hash)
+    if kept is None or kept.published == uri:
+        return
+    try:
+        if kept.published and canonical.hex_digest(await documents.document(kept.published)) == document_hash:
+            return
+        if canonical.hex_digest(await documents.document(uri)) != document_hash:
+            _log.warning("%s has another document than the one that was negotiated, so it is not served.", uri)
+            return
+        await asyncio.to_thread(negotiated.published, kept, uri)
+    except (TreatyError, OSError) as error:
+        _log.warning("%s is not served: %s", uri, error)
+        return
+    context.served.note_change()
+    context.record_event(AgentEvent("responder", "", uri, "served", 0.0))
+
+
 def _hello(
     context: AgentContext, type: HelloType, offer: HelloOffer, *, negotiates: bool, converses: bool, switches: bool
 ) -> Hello:
@@ -197,11 +234,24 @@ class _Role(SessionRole):
     def is_approved(self, document: str) -> bool:
         return document in self._context.memory.approvals
 
-    def may_negotiate(self) -> bool:
-        return True
+    async def open_negotiator(self, peer: PeerIdentity) -> Negotiator | None:
+        return self.negotiator
 
-    def end_negotiation(self) -> None:
+    def begin_negotiation(self) -> None:
         pass
+
+    def end_negotiation(self, *, failed: bool | None) -> None:
+        pass
+
+    def served_text(self, document: str) -> NegotiatedProtocol | None:
+        return None
+
+    async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
+        return None
+
+    def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
+        if isinstance(protocol, NegotiatedProtocol):
+            self._context.work.finish_later(serve_published(self._context, protocol.hash, uri))
 
     def document(self, protocol: SpokenProtocol) -> str:
         return self._context.memory.negotiated.document(protocol.hash)
@@ -231,9 +281,20 @@ class _Role(SessionRole):
     def observe(self, peer: str, protocol: str, event: SessionEvent) -> None:
         self._context.record_event(AgentEvent(self._name, peer, protocol, *event))
 
-    def _open_negotiator(self, negotiators: Negotiators, peer: str, requirement: Requirement | None) -> Negotiator:
+    def _open_negotiator(
+        self, negotiators: Negotiators, peer: str, requirement: Requirement | None = None, payer: Payer | None = None
+    ) -> Negotiator:
         own, offers = self._context.identity.did, self._context.served.offers
-        return negotiators.open(NegotiationContext(self._name, own, peer, requirement, offers.capabilities, self.documents))
+        about = NegotiationContext(self._name, own, peer, requirement, offers.capabilities, self.documents, self._written, payer)
+        return negotiators.open(about)
+
+    async def _written(self, document: str) -> Implementation | None:
+        digest = canonical.hex_digest(document.encode())
+        try:
+            return await asyncio.to_thread(self._context.memory.negotiated.written, digest)
+        except OSError as error:  # then it is written again
+            _log.warning("The code for %s cannot be read: %s", digest, error)
+            return None
 
     async def _keep(self, record: AgreementRecord | None, protocol: SpokenProtocol, written: Implementation | None) -> None:
         """Write an agreement, if there is a peer to remember, and the code. A failure only makes the next handshake longer."""
@@ -261,6 +322,16 @@ class InitiatorRole(_Role):
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         return await self._context.ports.protocols.fetch(agreement.uri)
 
+    async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
+        if not uri:
+            return None
+        try:
+            protocol = await self._context.ports.protocols.fetch(uri)
+        except TreatyError as error:
+            _log.info("%s, which the other side speaks, is not run here: %s", uri, error)
+            return None
+        return protocol if protocol.hash == canonical.hex_digest(document.encode()) else None
+
     async def keep_agreement(
         self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool
     ) -> None:
@@ -277,13 +348,13 @@ class InitiatorRole(_Role):
 class ResponderRole(_Role):
     """The role of the agent that accepted the connection."""
 
-    def __init__(self, context: AgentContext, peer: str) -> None:
-        """Open the negotiator. `peer`: the DID that the transport proved, or ""."""
+    def __init__(self, context: AgentContext) -> None:
         super().__init__(context, "responder")
         self._negotiates = False
         self._asker: str | None = None
-        if context.negotiators is not None:
-            self.negotiator = self._open_negotiator(context.negotiators, peer, None)
+        self._payer: Payer | None = None
+        # The tasks of the session run for the network that opened the connection.
+        self._network = asker.get()
 
     async def admit(self) -> None:
         try:
@@ -296,17 +367,28 @@ class ResponderRole(_Role):
             self._context.work.admissions.give_back(self._asker)
             self._asker = None
 
-    def may_negotiate(self) -> bool:
-        # Counted once for each session, however many proposals it has.
-        if not self._negotiates and self._context.work.negotiations < self._context.capacity.negotiations:
-            self._context.work.negotiations += 1
-            self._negotiates = True
-        return self._negotiates
+    async def open_negotiator(self, peer: PeerIdentity) -> Negotiator | None:
+        if self.negotiator is None and self._context.negotiators is not None:
+            # Now and not before: with encryption the peer proves its DID by its Hello.
+            proof = peer if isinstance(peer, ProvedPeer) else None
+            has_deposit = proof is not None and await self._context.deposits.has(proof)
+            self._payer = Payer(proof, self._network, has_deposit)
+            self.negotiator = self._open_negotiator(self._context.negotiators, peer.did, payer=self._payer)
+        return self.negotiator
 
-    def end_negotiation(self) -> None:
-        if self._negotiates:
-            self._context.work.negotiations -= 1
+    def begin_negotiation(self) -> None:
+        # Counted once for each session, however many proposals it has.
+        if not self._negotiates and self._payer is not None:
+            self._context.work.negotiations.begin(self._payer)
+            self._negotiates = True
+
+    def end_negotiation(self, *, failed: bool | None) -> None:
+        if self._negotiates and self._payer is not None:
+            self._context.work.negotiations.end(self._payer, failed=failed)
             self._negotiates = False
+
+    def served_text(self, document: str) -> NegotiatedProtocol | None:
+        return self._context.served.served_text(document)
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
@@ -399,9 +481,9 @@ class SessionRequest:
 async def candidate_uris(context: AgentContext, request: SessionRequest) -> tuple[str, ...]:
     """Return the protocols that a request names, best first. Raises `NotFound` (`agent.no-candidates`),
     `TreatyError`."""
-    if not request.topic:
-        return request.protocols
     negotiable = request.requirement is not None and context.negotiators is not None
+    if not request.topic:
+        return request.protocols or (await _published_before(context, request.requirement) if negotiable else ())
     try:
         published = await context.ports.protocols.candidates(request.topic)
     except NotFound:
@@ -421,3 +503,21 @@ async def candidate_uris(context: AgentContext, request: SessionRequest) -> tupl
     if request.described is None or not published.uris:
         return published.uris
     return candidates(request.described, published.uris, consensus=published.consensus, role=request.role)
+
+
+# Each costs a fetch the first time.
+_MAX_BEFORE = 4
+
+
+async def _published_before(context: AgentContext, requirement: Requirement | None) -> tuple[str, ...]:
+    """Return the protocols about the topic of a requirement that this side may run: a published one needs no model. Only those,
+    because a selected one that may not be run would end the session. Never raises."""
+    if requirement is None or not requirement.topic:
+        return ()
+    protocols = context.ports.protocols
+    try:
+        named = (await protocols.candidates(requirement.topic)).uris[:_MAX_BEFORE]
+    except TreatyError:  # without them the two sides negotiate
+        return ()
+    fetched = await asyncio.gather(*(protocols.fetch(uri) for uri in named), return_exceptions=True)
+    return tuple(uri for uri, protocol in zip(named, fetched, strict=True) if not isinstance(protocol, BaseException))

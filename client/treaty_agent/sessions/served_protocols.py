@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from treaty_anp.flow_profile.capabilities import ProtocolRegistry
+from treaty_anp.hello_profile.documents import parse_candidate
 from treaty_anp.hello_profile.hello import UNAVAILABLE
 from treaty_anp.hello_profile.machine import Provided
+from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
 
-from .agreements import NegotiatedProtocols, is_negotiated
+from .agreements import NegotiatedProtocol, NegotiatedProtocols, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .handler_hosts import RESPONDER, HostRequest
 from .interfaces import Capacity, SpokenProtocol
@@ -45,7 +47,7 @@ class ServedProtocols:
         self.renewal: asyncio.TimerHandle | None = None
         self.changed: list[Callable[[], None]] = []
         self._capacity, self._negotiated = capacity, negotiated
-        self._servable: tuple[tuple[int, int], dict[str, Provided]] = ((-1, 0), {})
+        self._servable: tuple[tuple[int, int], dict[str, NegotiatedProtocol]] = ((-1, 0), {})
 
     @property
     def ready(self) -> dict[str, SpokenProtocol]:
@@ -89,12 +91,39 @@ class ServedProtocols:
         functions are still offered. A provided one that cannot be verified now is marked."""
         away = {uri: UNAVAILABLE for uri, service in self.services.items() if service.is_away}
         published = {uri: self._provided(protocol) for uri, protocol in self.ready.items()}
+        # Without a role: each side's model chose names of its own, so the two cannot be compared.
+        negotiated = {uri: Provided(protocol.hash, True) for uri, protocol in self.negotiated.items()}
+        return negotiated | away | published
+
+    @property
+    def negotiated(self) -> Mapping[str, NegotiatedProtocol]:
+        """The negotiated protocols whose functions are offered, by their URIs or local names. A published one is served as if it
+        were provided: by the offered functions, and by this agent's own code for the same document."""
         # Cached, because each Hello asks, and the check goes through all negotiated protocols.
         state = (self._negotiated.changes, len(self.offers.capabilities))
         if self._servable[0] != state:
             servable = [protocol for protocol in self._negotiated.all() if self._can_serve(protocol)]
-            self._servable = (state, {protocol.uri: Provided(protocol.hash, True) for protocol in servable})
-        return away | published | self._servable[1]
+            self._servable = (state, {protocol.uri: protocol for protocol in servable})
+        return self._servable[1]
+
+    @property
+    def published(self) -> list[NegotiatedProtocol]:
+        """The negotiated protocols that are published, and that no function is registered for by `provides`."""
+        return [each for uri, each in self.negotiated.items() if each.published and uri not in self.services]
+
+    def served_text(self, text: str) -> NegotiatedProtocol | None:
+        """Return the negotiated protocol that answers a proposal without a model: one with the same text, else a published one
+        about the same topic; None if there is none."""
+        served = list(self.negotiated.values())
+        if not served:
+            return None
+        try:
+            document, topic = canonical.hex_digest(text.encode()), parse_candidate(text).topic
+        except TreatyError:  # the judgement of the text says why
+            return None
+        same = next((protocol for protocol in served if protocol.hash == document), None)
+        about = [protocol for protocol in served if protocol.published and protocol.topic == topic != ""]
+        return same or (about[0] if about else None)
 
     def service(self, protocol: SpokenProtocol, serving: Functions | None = None) -> Service:
         """Return this side's functions for a protocol. `serving`: those of one session, instead of the agent's."""

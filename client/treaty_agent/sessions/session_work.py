@@ -12,6 +12,7 @@ from treaty_io.places import Places
 from .connection_loop import OpenConnections
 from .escalation import EscalationLimiter
 from .interfaces import Capacity
+from .stranger_negotiations import StrangerNegotiations
 
 _T = TypeVar("_T")
 
@@ -20,14 +21,15 @@ class SessionWork:
     """The work of one agent. For one event loop; always call `cancel`.
 
     `connections`: those that are open now.
-    `negotiations`: the number of those under way that other agents began.
+    `negotiations`: those that other agents began.
     """
 
     def __init__(self, capacity: Capacity) -> None:
-        self.connections, self.escalations, self.negotiations = OpenConnections(), EscalationLimiter(), 0
+        self.connections, self.escalations = OpenConnections(), EscalationLimiter()
+        self.negotiations = StrangerNegotiations(capacity.negotiations)
         self._capacity = capacity
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._finishing: set[asyncio.Task[None]] = set()
+        self._finishing: set[asyncio.Task[Any]] = set()
 
     @cached_property
     def lingering(self) -> asyncio.Semaphore:
@@ -46,11 +48,12 @@ class SessionWork:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def finish_later(self, work: Coroutine[Any, Any, None]) -> None:
+    def finish_later(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task after its session. `finished` waits for it."""
         task = self.spawn(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
+        return task
 
     async def finished(self) -> None:
         """Wait for the tasks that sessions left."""

@@ -153,6 +153,13 @@ class Meta:
 
 
 @dataclass(frozen=True)
+class Published:
+    """The other side says that a document of this session is published at this URI."""
+
+    uri: str
+
+
+@dataclass(frozen=True)
 class SwitchProfile:
     """Go on by the flow profile on the same connection: the initiator's next message is `initialize`. Nothing follows from this
     machine, and the connection stays open."""
@@ -183,6 +190,7 @@ Action: TypeAlias = (
     | Question
     | Answered
     | Meta
+    | Published
     | SwitchProfile
     | Ended
 )

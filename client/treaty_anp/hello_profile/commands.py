@@ -34,9 +34,11 @@ class Accept:
 
 @dataclass(frozen=True)
 class Reject:
-    """Answer `Draft` or `Consider`: there is no agreement, and the peer is told the reason. Raises `TooLarge`."""
+    """Answer `Draft` or `Consider`: there is no agreement, and the peer is told the reason. `retry_after`: the seconds after
+    which it may begin again, if the reason may pass. Raises `TooLarge`."""
 
     reason: str
+    retry_after: int | None = None
 
 
 # Getting its code
@@ -141,6 +143,14 @@ class SendMeta:
 
 
 @dataclass(frozen=True)
+class TellPublished:
+    """Say where a document of this session is published, at any time after the Hellos. It is dropped unless both Hellos list the
+    capability. Raises `Malformed`."""
+
+    uri: str
+
+
+@dataclass(frozen=True)
 class SendVerification:
     """Send a message of the handler under test (PT=11). It is dropped unless test cases were agreed on and are run, or the
     session runs. Raises `Refused` (`session.profile`) or `TooLarge`."""
@@ -189,6 +199,7 @@ Command: TypeAlias = (
     | RejectError
     | Send
     | SendMeta
+    | TellPublished
     | SendVerification
     | Say
     | Ask

@@ -63,6 +63,8 @@ REPORT_COSIGNATURE = "reportCosignature"
 """The capability of co-signing reports; listed only by an agent whose policy reports."""
 CALL_CONTEXT = "callContext"
 """The capability of reading the trace and the time of a call."""
+PROTOCOL_PUBLISHED = "protocolPublished"
+"""The capability of being told where a negotiated document is published."""
 FLOW_PROFILE = "flowProfile"
 """The capability of going on by the flow profile where nothing else is in common."""
 
@@ -259,10 +261,11 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
             fix="Connect to the address of the agent you mean, or leave the DID out.",
         )
     # A peer of the source gets only the names that it knows.
-    knows_all = CALL_CONTEXT in hello.capabilities
+    unread = [] if CALL_CONTEXT in hello.capabilities else [CALL_CONTEXT, GREASE_PREFIX]
+    unread += [] if PROTOCOL_PUBLISHED in hello.capabilities else [PROTOCOL_PUBLISHED]
     answer = replace(
         own,
-        capabilities=tuple(name for name in own.capabilities if knows_all or not name.startswith((CALL_CONTEXT, GREASE_PREFIX))),
+        capabilities=tuple(name for name in own.capabilities if not name.startswith(tuple(unread))),
         session_id=hello.session_id or own.session_id,
         destination_did=hello.source_did,
         meta_version=common_version(hello.meta_version),

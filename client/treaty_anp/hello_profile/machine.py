@@ -59,6 +59,9 @@ from .states import FINAL, Event, Guard, HelloState, Timeouts, Wait
 __all__ = ["FINAL", "HelloState", "Limits", "Machine", "Provided", "Timeouts"]
 
 _LIMITS = Limits()
+# One during the negotiation, and one after the publication. Each may cost a request to a registry.
+MAX_TOLD = 2
+"""URIs of published documents that a peer may say in a session."""
 
 
 class Machine(Core):
@@ -82,7 +85,7 @@ class Machine(Core):
         super().__init__(own, timeouts, limits, self._guards())
         self.recorder, self.drawn = recorder, list[str]()
         self.provides, self.known_uri = provides or {}, known_uri
-        self._negotiates, self._natural = negotiates, natural
+        self._negotiates, self._natural, self._told = negotiates, natural, 0
         self._exchange = ProtocolExchange(
             self,
             negotiates=negotiates,
@@ -163,8 +166,8 @@ class Machine(Core):
                 return self._exchange.propose(text, summary, now)
             case c.Accept():
                 return self._exchange.accept(now)
-            case c.Reject(reason):
-                return self._exchange.reject(reason)
+            case c.Reject(reason, retry_after):
+                return self._exchange.reject(reason, retry_after)
             case c.CodeReady(protocol_hash):
                 return self._generation.ready(protocol_hash, now)
             case c.CodeFailed(error):
@@ -194,6 +197,9 @@ class Machine(Core):
             case c.SendMeta(message):
                 running = self.state is HelloState.RUNNING and not self.is_natural
                 return self._said(say(message), now) if running else []
+            case c.TellPublished(uri):
+                listed = self.both_list(hello.PROTOCOL_PUBLISHED)
+                return self._said(say(messages.ProtocolPublished(uri)), now) if listed else []
             case c.SendVerification(payload):
                 self.require(hello.VERIFICATION_PROTOCOL)
                 data = frame.encode(ProtocolType.VERIFICATION, payload)
@@ -362,6 +368,12 @@ class Machine(Core):
                 return self._repairs.receive(message, now, repairable=repairable)
             case messages.NaturalLanguageNegotiation() as message:
                 return self._questions.receive(message)
+            case messages.ProtocolPublished(uri):
+                self.require(hello.PROTOCOL_PUBLISHED)
+                self._told += 1
+                if self._told > MAX_TOLD:
+                    raise unexpected("one more URI")
+                return [a.Published(uri)]
             case CallMetadata() | messages.TracedMessage() as message:
                 return self.application.announce(message, now)
             case message:

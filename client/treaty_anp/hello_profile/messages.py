@@ -2,7 +2,7 @@
 `action`.
 
     {"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": TEXT, "modificationSummary": TEXT,
-     "status": "negotiating"}                                 or "accepted", "rejected"
+     "status": "negotiating"}                                 or "accepted", "rejected" (with "retryAfter": SECONDS or without)
     {"action": "codeGeneration", "status": "generated"}       the code to speak the protocol is ready
     {"action": "codeGeneration", "status": "error", "reason": CODE}         it cannot be made
     {"action": "testCasesNegotiation", "testCases": TEXT, "modificationSummary": TEXT, "status": "negotiating"}
@@ -12,6 +12,8 @@
     {"action": "reportCosignature", "status": "proposed", "payload": B64, "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "signed", "keyid": DID-URL, "signature": B64}
     {"action": "reportCosignature", "status": "refused", "reason": CODE}
+
+    {"action": "protocolPublished", "uri": URI}
 
     {"action": "callContext", "traceparent": TEXT, "tracestate": TEXT, "timeout": MILLISECONDS}
     the same, a line feed, and a PT=01 frame: the application message that the context belongs to
@@ -28,7 +30,9 @@ Three messages share the statuses negotiating, accepted and rejected; `timeout` 
 All texts are counted in UTF-8 bytes, after JSON's escapes; the largest document fits a frame in every spelling but the wasteful
 ones. A text that is negotiated about must be there, and an error and a rejection of one have a description. Elsewhere a text
 may be absent, null or empty, which mean the same. `reason` of codeGeneration is an extension of this implementation: a machine
-code, by which the other side tells a temporary failure from a permanent one. `payload` is the unsigned payload of a `report`
+code, by which the other side tells a temporary failure from a permanent one. So is `retryAfter` of a rejection: after so many
+seconds, at most 31 days, a negotiation may be begun again; any other value counts as absent. `uri` has 1 to 512 printable ASCII
+characters. `payload` is the unsigned payload of a `report`
 statement, `signature` Ed25519 over its DSSE pre-authentication encoding, and `reason` of a refusal a machine code such as
 `report.other`. Base64 is padded standard. The members of `callContext` are those of `call_metadata`.
 Names that a message does not have here are ignored. An action not listed here is an error: a peer learns from the Hello's
@@ -65,6 +69,8 @@ MAX_QUESTION = 64 * 1024
 MAX_ID = 128
 # So that a peer with 32-bit integers can read the answer's number.
 MAX_SEQUENCE = 2**31 - 1
+MAX_RETRY = 31 * 86_400
+"""Seconds."""
 
 # In no JSON text does a line feed stand before an at sign, which is the header of a PT=01 frame.
 CARRIES = b"\n@"
@@ -77,6 +83,7 @@ _Status: TypeAlias = Literal["negotiating", "accepted", "rejected", "timeout"]
 # The source asks for 16 random characters. Others are read, too: a UUID tells questions apart as well.
 _MessageId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)]
 _KeyId: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
+_Uri: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,512}\Z")]
 _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z")]
 
 
@@ -91,12 +98,14 @@ class CodeGeneration:
 
 @dataclass(frozen=True)
 class ProtocolNegotiation:
-    """A candidate protocol, or the answer to one. `candidate_protocols`: its full text, which an acceptance repeats."""
+    """A candidate protocol, or the answer to one. `candidate_protocols`: its full text, which an acceptance repeats.
+    `retry_after`: of a rejection, the seconds after which a negotiation may be begun again; None if it is not said."""
 
     sequence_id: int
     status: NegotiationStatus
     candidate_protocols: str | None = None
     modification_summary: str | None = None
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,13 @@ class ReportRefused:
 
 
 @dataclass(frozen=True)
+class ProtocolPublished:
+    """A document that this session negotiates, or speaks, is published at `uri`. A claim: the receiver compares the hashes."""
+
+    uri: str
+
+
+@dataclass(frozen=True)
 class TracedMessage:
     """An application message behind the metadata of its call, in one frame."""
 
@@ -165,6 +181,7 @@ MetaMessage: TypeAlias = (
     | FixErrorNegotiation
     | NaturalLanguageNegotiation
     | ReportCosignature
+    | ProtocolPublished
     | CallMetadata
     | TracedMessage
 )
@@ -185,6 +202,8 @@ class _ProtocolNegotiation(msgspec.Struct, frozen=True, rename="camel"):
     status: _Status
     candidate_protocols: str | None = None
     modification_summary: str | None = None
+    # Any value: the source has no such member.
+    retry_after: Any = None
 
 
 class _TestCasesNegotiation(msgspec.Struct, frozen=True, rename="camel"):
@@ -202,6 +221,10 @@ class _NaturalLanguageNegotiation(msgspec.Struct, frozen=True, rename="camel"):
     type: Literal["REQUEST", "RESPONSE"]
     message_id: _MessageId
     message: str
+
+
+class _Published(msgspec.Struct, frozen=True):
+    uri: _Uri
 
 
 class _Proposed(msgspec.Struct, frozen=True, tag_field="status", tag="proposed"):
@@ -263,8 +286,8 @@ def fault_of(error: msgspec.ValidationError) -> str:
 
 def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
     match message:
-        case ProtocolNegotiation(number, status, text, summary):
-            negotiated = {"candidateProtocols": text, "modificationSummary": summary}
+        case ProtocolNegotiation(number, status, text, summary, retry_after):
+            negotiated = {"candidateProtocols": text, "modificationSummary": summary, "retryAfter": retry_after}
             return "protocolNegotiation", {"sequenceId": number, "status": status, **negotiated}
         case CodeGeneration(result, reason):
             return "codeGeneration", {"status": result, "reason": reason or None}
@@ -276,6 +299,8 @@ def _fields(message: MetaMessage) -> tuple[str, dict[str, object]]:
             return "naturalLanguageNegotiation", {"type": type, "messageId": message_id, "message": text}
         case ReportProposed() | ReportSigned() | ReportRefused():
             return "reportCosignature", {**report_fields(message)}
+        case ProtocolPublished(uri):
+            return "protocolPublished", {"uri": uri}
         case CallMetadata():
             return _CALL_CONTEXT, {**call_fields(message)}
         case TracedMessage(metadata):
@@ -302,12 +327,18 @@ def _code_generation(value: object) -> CodeGeneration:
 def _protocol(value: object) -> ProtocolNegotiation:
     message = msgspec.convert(value, _ProtocolNegotiation)
     status, text, summary = _negotiated(message.status, message.candidate_protocols, message.modification_summary)
-    return ProtocolNegotiation(message.sequence_id, status, text, summary)
+    later = message.retry_after
+    is_said = status == "rejected" and type(later) is int and 0 <= later <= MAX_RETRY
+    return ProtocolNegotiation(message.sequence_id, status, text, summary, later if is_said else None)
 
 
 def _test_cases(value: object) -> TestCasesNegotiation:
     message = msgspec.convert(value, _TestCasesNegotiation)
     return TestCasesNegotiation(*_negotiated(message.status, message.test_cases, message.modification_summary))
+
+
+def _published(value: object) -> ProtocolPublished:
+    return ProtocolPublished(msgspec.convert(value, _Published).uri)
 
 
 def _fix_error(value: object) -> FixErrorNegotiation:
@@ -346,6 +377,7 @@ _PARSERS: dict[str, Callable[[object], MetaMessage]] = {
     "fixErrorNegotiation": _fix_error,
     "naturalLanguageNegotiation": _natural_language,
     "reportCosignature": parse_report,
+    "protocolPublished": _published,
     _CALL_CONTEXT: parse_call_metadata,
 }
 

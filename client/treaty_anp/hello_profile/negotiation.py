@@ -22,11 +22,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_io.codes import NegotiationCode, SessionCode
 from treaty_io.errors import code_in
 
+from ..ending import refused_by_peer
 from .actions import Action, Answered, Consider, ConsiderTests, DraftTests, Question, SendBinary, Test
 from .core import Core, say, unexpected
 from .hello import NATURAL_LANGUAGE_NEGOTIATION, TEST_CASES_NEGOTIATION
@@ -103,17 +104,20 @@ class ProposalExchange(ABC):
         self._open = False
         return [sent, *self._agreed(self._peer_text, now)]
 
-    def reject(self, reason: str) -> list[Action]:
-        """Reject the peer's proposal, and with it any agreement. Raises `TooLarge`; then nothing happened."""
+    def reject(self, reason: str, retry_after: int | None = None) -> list[Action]:
+        """Reject the peer's proposal, and with it any agreement. `retry_after`: see `commands.Reject`. Raises `TooLarge`; then
+        nothing happened."""
         if not self._is_due():
             return []
         error = Refused(self.rejected, f"This side rejected the negotiation: {printable(reason, 500)}")
-        return [self._say("rejected", None, reason or None), *self._core.end(Event.NOT_AGREED, error)]
+        return [self._say("rejected", None, reason or None, retry_after), *self._core.end(Event.NOT_AGREED, error)]
 
-    def _receive(self, status: NegotiationStatus, text: str | None, summary: str | None, now: float) -> list[Action]:
+    def _receive(
+        self, status: NegotiationStatus, text: str | None, summary: str | None, now: float, retry_after: int | None = None
+    ) -> list[Action]:
         """Take a message of the peer. Raises `TreatyError` where it breaks a rule."""
         if status == "rejected":
-            return self._core.end(Event.NOT_AGREED, self._rejection(summary))
+            return self._core.end(Event.NOT_AGREED, self._rejection(summary, retry_after))
         if self._own_turn:
             raise Refused(NegotiationCode.MESSAGE, "It was not the other side's turn to say something.")
         if status == "accepted":
@@ -138,7 +142,8 @@ class ProposalExchange(ABC):
         self._open = False
         return self._agreed(self._own_text, now)
 
-    def _rejection(self, summary: str | None) -> Refused:
+    def _rejection(self, summary: str | None, retry_after: int | None = None) -> TreatyError:
+        """Return the error for a rejection of the peer."""
         reason = f": {printable(summary, 500)}" if summary else "."
         error = Refused(self.rejected, f"The other side rejected the negotiation{reason}")
         error.peer_code = code_in(summary or "")
@@ -151,8 +156,10 @@ class ProposalExchange(ABC):
     def _is_due(self) -> bool:
         return self._open and self._own_turn and self._core.state is self.state
 
-    def _say(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
-        sent = self._message(status, text, summary)
+    def _say(
+        self, status: NegotiationStatus, text: str | None, summary: str | None, retry_after: int | None = None
+    ) -> SendBinary:
+        sent = self._message(status, text, summary, retry_after)
         self.said += 1
         return sent
 
@@ -163,7 +170,7 @@ class ProposalExchange(ABC):
         return [last, *self._core.end(Event.NOT_AGREED, error)]
 
     @abstractmethod
-    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
+    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None, retry_after: int | None) -> SendBinary:
         """Make the message."""
 
     @abstractmethod
@@ -241,12 +248,14 @@ class ProtocolExchange(ProposalExchange):
                 raise _other_text()
             return []
         if message.status == "rejected" and self._core.state is not HelloState.NEGOTIATING:
-            return self._core.end(Event.FAILED, self._rejection(message.modification_summary))
+            return self._core.end(Event.FAILED, self._rejection(message.modification_summary, message.retry_after))
         if not self._open or self._core.state is not HelloState.NEGOTIATING:
             raise unexpected("a protocolNegotiation message")
         if message.status != "rejected" and not self._own_turn:
             self._numbers.check(message.sequence_id)
-        actions = self._receive(message.status, message.candidate_protocols, message.modification_summary, now)
+        actions = self._receive(
+            message.status, message.candidate_protocols, message.modification_summary, now, message.retry_after
+        )
         if self._negotiates or self._core.state is not HelloState.NEGOTIATING:
             return actions
         if self._is_provided(self._peer_text or ""):
@@ -259,10 +268,17 @@ class ProtocolExchange(ProposalExchange):
         it: protocolNegotiation is no optional capability."""
         return self._say("rejected", None, reason[:MAX_REASON])
 
-    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
-        sent = say(ProtocolNegotiation(self._numbers.due, status, text, summary))
+    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None, retry_after: int | None) -> SendBinary:
+        sent = say(ProtocolNegotiation(self._numbers.due, status, text, summary, retry_after))
         self._numbers.sent()
         return sent
+
+    def _rejection(self, summary: str | None, retry_after: int | None = None) -> TreatyError:
+        """Return the error for a rejection of the peer: `PeerUnavailable` if its reason may pass."""
+        refused = super()._rejection(summary)
+        error = refused_by_peer(self.rejected, refused.message, summary or "")
+        error.retry_after = retry_after if error.retryable else None
+        return error
 
     def _consider(self, text: str, summary: str, last: bool) -> Action:
         return Consider(text, summary, self.said, last)
@@ -332,7 +348,7 @@ class TestExchange(ProposalExchange):
             raise unexpected("a testCasesNegotiation message")
         return self._receive(message.status, message.test_cases, message.modification_summary, now)
 
-    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None) -> SendBinary:
+    def _message(self, status: NegotiationStatus, text: str | None, summary: str | None, retry_after: int | None) -> SendBinary:
         return say(TestCasesNegotiation(status, text, summary))
 
     def _consider(self, text: str, summary: str, last: bool) -> Action:

@@ -119,7 +119,7 @@ class ModelCode(Code, origin=Origin.CALLER):
         TooLarge,
         Refused,
     )
-    BUDGET = "model.budget", "The model allowance is used up.", Refused
+    BUDGET = "model.budget", "The share of the model's budget is used up for now.", Unavailable
     UNAVAILABLE = (
         "model.unavailable",
         "The model cannot be reached, is busy, failed or did not answer in time.",

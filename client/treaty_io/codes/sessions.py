@@ -173,7 +173,12 @@ class NegotiationCode(Code, origin=Origin.PEER):
         "The peer's message is out of turn or order, repeats an id, accepts another text, or its base cannot be had.",
         Refused,
     )
-    REJECTED = "negotiation.rejected", "One side rejected the negotiation.", Refused
+    REJECTED = (
+        "negotiation.rejected",
+        "One side rejected the negotiation; Unavailable if its reason may pass.",
+        Refused,
+        Unavailable,
+    )
     TESTS = "negotiation.tests", "The agreed test cases fail, or one side rejected them.", Refused
     TOO_MANY = "negotiation.too-many", "One side reported more errors or asked more questions than are allowed.", Refused
 
