@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -21,6 +22,7 @@ from rabbitmq_server import RabbitServer, rabbitmq
 from registries import Web, open_registry
 from signers import Signer, domain_signer
 
+from treaty_command.log import PACKAGES
 from treaty_registry.registry import Registry
 from treaty_registry.storage.embedded import embedded_postgres
 from treaty_registry.telemetry.logs import LogLines
@@ -80,10 +82,15 @@ def type_cache(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(autouse=True)
 def same_log() -> Iterator[None]:
-    """A command of the registry that runs in this process sets the log of the process. The next test gets the one from above."""
+    """A command that runs in this process sets the log of the process. The next test gets the one from above."""
     configuration = structlog.get_config()
+    level = logging.root.level
+    logs = [(log, log.level, log.propagate, log.handlers[:]) for log in map(logging.getLogger, PACKAGES)]
     yield
     structlog.configure(**configuration)
+    logging.root.setLevel(level)
+    for log, level, log.propagate, log.handlers[:] in logs:
+        log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 _MAX_VALUE = 512
 
 
-_PACKAGES = ("treaty_io", "treaty_anp", "treaty_sandbox", "treaty_client", "treaty_agent", "treaty_command")
+PACKAGES = ("treaty_io", "treaty_anp", "treaty_sandbox", "treaty_client", "treaty_agent", "treaty_command")
 
 
 class LineFormatter(logging.Formatter):
@@ -30,7 +30,7 @@ def write_log() -> None:
     """Write the log of the client's packages to standard error from now on. A second call changes nothing."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
-    for package in _PACKAGES:
+    for package in PACKAGES:
         log = logging.getLogger(package)
         if any(isinstance(other.formatter, LineFormatter) for other in log.handlers):
             return
