@@ -89,8 +89,9 @@ def same_log() -> Iterator[None]:
     yield
     structlog.configure(**configuration)
     logging.root.setLevel(level)
-    for log, level, log.propagate, log.handlers[:] in logs:
+    for log, level, propagates, handlers in logs:
         log.setLevel(level)
+        log.propagate, log.handlers[:] = propagates, handlers
 
 
 @pytest.fixture(scope="session")
