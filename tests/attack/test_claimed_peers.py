@@ -177,7 +177,7 @@ async def test_a_pinned_proof_is_neither_met_nor_replaced_by_a_claim(tmp_path: P
     (customer.home / "agreements.json").unlink()
     customer = buyer(tmp_path, policy=policy("preferred"))
     async with customer.agent, fake.agent.listen("127.0.0.1", port):
-        await call(url, peer=seller.agent.did)  # the application says that it wants this session all the same
+        await call(url, did=seller.agent.did)  # the application says that it wants this session all the same
     assert PeerPins(customer.home).get(url) == ProvedPeer(seller.agent.did)
     for party in (seller, fake):
         await party.agent.aclose()

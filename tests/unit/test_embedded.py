@@ -35,6 +35,7 @@ def server_pid(data: Path) -> int | None:
 
 
 async def test_it_keeps_data_and_stops_with_its_last_user(data: Path) -> None:
+    data /= "new"
     async with embedded_postgres(data) as url:
         await fetch(url, "create table kept as select 1 as one")
         assert server_pid(data) is not None

@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def embedded_postgres(data: Path) -> AsyncIterator[str]:
-    """Run PostgreSQL in `data`/postgres, which is created on the first start. Yields its URL. Does not block the event loop.
+    """Run PostgreSQL in `data`/postgres. Both folders are created on the first start. Yields its URL. Does not block the loop.
 
     PostgreSQL refuses to run as root. A new cluster that root makes belongs to the user `pgserver`, who is created if needed; the
     directories above it become traversable. The owner of a cluster that exists is never changed. Raises `Unavailable` when the
@@ -85,6 +85,7 @@ def is_cluster(data: Path) -> bool:
 
 
 def _opened(path: Path) -> int:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Never deleted: a process could hold the lock of the deleted file while another one locks a new file of this name.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
