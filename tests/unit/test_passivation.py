@@ -247,6 +247,10 @@ async def test_a_network_leaves_workers_for_others_and_exchanges_its_own() -> No
     flood = await asyncio.gather(*(open_for("203.0.113.0/24") for _ in range(20)))
     assert [await add(handler, 1) for handler in flood] == [1] * 20
     assert case.living == 10
+    resting = [handler for handler in flood if not handler.has_worker][:4]
+    began = asyncio.get_running_loop().time()
+    assert await asyncio.gather(*(add(handler, 0) for handler in resting)) == [1] * 4
+    assert asyncio.get_running_loop().time() - began >= 4 * 0.1, "one start at a time"
     rested = case.snapshots
     others = [await open_for("198.51.100.0/24"), await open_for("192.0.2.0/24")]
     assert (case.living, case.snapshots) == (12, rested), "there was room for them"

@@ -61,6 +61,14 @@ def test_a_fault_of_this_side_is_not_remembered() -> None:
     negotiations = StrangerNegotiations(8)
     for _ in range(20):
         fail(negotiations, STRANGER, failed=None)
+    negotiations.begin(STRANGER)  # no pause
+    assert negotiations.taken == 1
+    negotiations.end(STRANGER, failed=None)
+    for _ in range(FREE):
+        fail(negotiations, STRANGER)
+    fail(negotiations, STRANGER, failed=None)
+    fail(negotiations, STRANGER)
+    assert refused(negotiations, STRANGER) is not None, "nor does it forgive failures"
 
 
 def test_places_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
