@@ -68,9 +68,8 @@ def segment(text: str) -> str:
 
 
 def name(uri: str) -> str:
-    """Return the name and the version in a protocol's URI."""
-    parsed = _parsed(uri)
-    return f"{parsed.name} {parsed.version}"
+    """Return `ProtocolUri.label`."""
+    return _parsed(uri).label
 
 
 FILTERS: Mapping[str, Callable[..., object]] = {

@@ -10,11 +10,9 @@ from treaty_client.audit.reasons import share
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-    from treaty_client.registries.replies import TopicSummary
-
-    from ..catalogue.agents import AgentQueries, Named
+    from ..catalogue.agents import AgentQueries
     from ..serving.history import TopicHistory
     from ..serving.views import Views
 
@@ -55,11 +53,6 @@ where s.state <> 'active' order by s.index desc limit $2
 """
 
 
-async def winners(agents: AgentQueries, topics: Iterable[TopicSummary]) -> Mapping[str, Named]:
-    """Return document → its name, for the consensus of each of these topics."""
-    return await agents.names(sorted({topic.consensus for topic in topics if topic.consensus}))
-
-
 async def context(views: Views, agents: AgentQueries, history: TopicHistory) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
@@ -82,7 +75,6 @@ async def context(views: Views, agents: AgentQueries, history: TopicHistory) -> 
         "warnings": warnings,
         # The elected ones first: they answer the question of the page.
         "topics": sorted(topics.topics, key=lambda topic: topic.consensus is None),
-        "winners": await winners(agents, topics.topics),
         # Five agents in a topic of their own elect a consensus too, so their number stands beside it.
         "turnouts": await history.newest([topic.topic for topic in topics.topics if topic.consensus]),
     }

@@ -74,7 +74,7 @@ class Pages:
 
         async def context() -> Context:
             page = await self.views.elections.topics(after)
-            return {"page": page, "after": after, "winners": await home.winners(self.agents, page.topics)}
+            return {"page": page, "after": after}
 
         return await self._show(target, "topics.html", context, CATALOGUE)
 
