@@ -16,7 +16,8 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_client.authoring.check import ProtocolCheck, build, check_package, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import ProtocolCheck, check_package, check_project
 from treaty_client.authoring.file_changes import changed, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.authoring.recorded import add_recordings

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sandboxed import write_project
 
-from treaty_client.authoring.check import ProtocolCheck, build, check_package, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import ProtocolCheck, check_package, check_project
 from treaty_client.authoring.coverage import CoverageCell
 from treaty_client.authoring.manifest import manifest_problems
 from treaty_client.protocols.project import load_project

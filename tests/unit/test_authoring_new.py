@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError
-from treaty_client.authoring.check import build, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import check_project
 from treaty_client.authoring.file_changes import MAX_FILES, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.protocols.project import load_project

@@ -17,17 +17,18 @@ from pathlib import Path
 
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import VECTORS, HandlerPackage, read_wheel
+from treaty_consensus.handler import VECTORS, HandlerPackage
 from treaty_io.codes import ClientHandlerCode, VectorCode
 from treaty_sandbox import Mismatch, SandboxPool, Vector, run_vectors
 from treaty_sandbox.vectors import LOCAL, PEER, published_vectors
 
 from ..protocols.project import MANIFEST, HandlerSource, Project, ProjectFiles, examine_project
 from ..protocols.project_file import TOML, ProjectProblem, package_of
+from .building import build
 from .coverage import Coverage, check_coverage, measure_coverage
-from .manifest import ORIGIN, manifest_problems
+from .document import document_problems
+from .manifest import manifest_problems
 
-_NAMESPACE = "example.com"
 _HARMLESS = {
     "operations": {"operation": {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 1}},
     "roles": {"role": {"peer": "role", "calls": [], "invokes": []}},
@@ -71,22 +72,18 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
             problems += _package_problems(project, project.handler)
             # A fault between files, such as a package that is too large, has no file of its own.
             problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
-    if problems or package is None or project is None:
+    if problems or project is None:
         return ProtocolCheck(tuple(problems), vectors=files.vectors)
-    return await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
+    problems += document_problems(project, package)
+    if package is None:
+        return ProtocolCheck(tuple(problems))
+    check = await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
+    return replace(check, problems=(*problems, *check.problems))
 
 
 async def check_package(package: HandlerPackage, *, allow_uncovered: bool = False) -> ProtocolCheck:
     """Check a published package by the vectors in it. Raises the errors of `published_vectors` and `check_project`."""
     return await _replay(package, published_vectors(package), allow_uncovered=allow_uncovered)
-
-
-def build(project: Project, *, origin: str = ORIGIN, namespace: str = _NAMESPACE) -> HandlerPackage:
-    """Return the package of a project with a handler. Raises the errors of `Project.build_wheel`.
-
-    `origin`, `namespace`: of the URI in its manifest, when the real ones are not known yet.
-    """
-    return read_wheel(*project.build_wheel(f"https://{origin}/protocols/{namespace}/{project.name}/{project.version}"))
 
 
 async def _replay(package: HandlerPackage, vectors: Sequence[Vector], *, allow_uncovered: bool) -> ProtocolCheck:
