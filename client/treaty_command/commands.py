@@ -27,6 +27,7 @@ for _name, (_place, _help) in {
     "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
     "new": ("authoring:new", "Write a folder with a new protocol that passes `treaty test`."),
     "test": ("authoring:test", "Check a protocol as publishing would, and replay its vectors."),
+    "import": ("importing:import_", "Make a protocol from an OpenAPI, OpenRPC, MCP or A2A description."),
     "record": ("authoring:record", "Add recorded sessions to a project as vectors."),
     "stubs": ("authoring:stubs", "Write typed Python for the operations of a protocol."),
     "publish": ("protocols:publish", "Publish a folder: its document, and its handler if it has one."),

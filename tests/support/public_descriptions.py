@@ -1,5 +1,5 @@
-"""Three public descriptions and a card, written by hand after their texts: the Swagger Petstore (OpenAPI 3.0), Simple Math (OpenRPC),
-the time server of Model Context Protocol, and the route planner of the A2A specification. Long texts are shortened."""
+"""Three public descriptions and a card, written by hand after their texts: the Swagger Petstore (OpenAPI 3.0), Simple Math
+(OpenRPC), the time server of Model Context Protocol, and the route planner of the A2A specification. Long texts are shortened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def _answers(success: Json | None, code: str = "200", **errors: str) -> Json:
     """The answers of an operation; XML comes first where the Petstore has it."""
     answers: Json = {}
     if success is not None:
-        answers[code] = {"description": "successful operation", **(_media(success, "application/xml", "application/json") if success else {})}
+        answers[code] = {
+            "description": "successful operation",
+            **(_media(success, "application/xml", "application/json") if success else {}),
+        }
     return answers | {name.removeprefix("_"): {"description": text} for name, text in errors.items()}
 
 
@@ -32,7 +35,9 @@ def _parameter(name: str, where: str, schema: Json, text: str = "") -> Json:
     return {"name": name, "in": where, "description": text, "required": where == "path", "schema": schema}
 
 
-def _operation(name: str, text: str, answers: Json, *parameters: Json, body: Json | None = None, auth: str = "petstore_auth") -> Json:
+def _operation(
+    name: str, text: str, answers: Json, *parameters: Json, body: Json | None = None, auth: str = "petstore_auth"
+) -> Json:
     types = ("application/json", "application/xml", "application/x-www-form-urlencoded")
     return {
         "operationId": name,
@@ -61,7 +66,9 @@ PETSTORE: Json = {
     },
     "paths": {
         "/pet": {
-            "post": _operation("addPet", "Add a new pet to the store", _answers(_ref("Pet"), _400="Invalid input"), body=_ref("Pet")),
+            "post": _operation(
+                "addPet", "Add a new pet to the store", _answers(_ref("Pet"), _400="Invalid input"), body=_ref("Pet")
+            ),
             "put": _operation(
                 "updatePet",
                 "Update an existing pet by Id",
@@ -86,7 +93,9 @@ PETSTORE: Json = {
             )
         },
         "/pet/{petId}": {
-            "get": _operation("getPetById", "Find pet by ID", _answers(_ref("Pet"), _404="Pet not found"), _PET_ID, auth="api_key"),
+            "get": _operation(
+                "getPetById", "Find pet by ID", _answers(_ref("Pet"), _404="Pet not found"), _PET_ID, auth="api_key"
+            ),
             "post": _operation(
                 "updatePetWithForm",
                 "Updates a pet in the store with form data",
@@ -96,7 +105,11 @@ PETSTORE: Json = {
                 _parameter("status", "query", _TEXT),
             ),
             "delete": _operation(
-                "deletePet", "Deletes a pet", _answers(None, _400="Invalid pet value"), _parameter("api_key", "header", _TEXT), _PET_ID
+                "deletePet",
+                "Deletes a pet",
+                _answers(None, _400="Invalid pet value"),
+                _parameter("api_key", "header", _TEXT),
+                _PET_ID,
             ),
         },
         "/pet/{petId}/uploadImage": {
@@ -115,7 +128,11 @@ PETSTORE: Json = {
         },
         "/store/order": {
             "post": _operation(
-                "placeOrder", "Place an order for a pet", _answers(_ref("Order"), _400="Invalid input"), body=_ref("Order"), auth=""
+                "placeOrder",
+                "Place an order for a pet",
+                _answers(_ref("Order"), _400="Invalid input"),
+                body=_ref("Order"),
+                auth="",
             )
         },
         "/store/order/{orderId}": {
@@ -167,7 +184,10 @@ PETSTORE: Json = {
             },
             "User": {
                 "type": "object",
-                "properties": {"id": _ID, **dict.fromkeys(("username", "firstName", "lastName", "email", "password", "phone"), _TEXT)},
+                "properties": {
+                    "id": _ID,
+                    **dict.fromkeys(("username", "firstName", "lastName", "email", "password", "phone"), _TEXT),
+                },
             },
             "Category": {"type": "object", "properties": {"id": _ID, "name": {"type": "string", "example": "Dogs"}}},
             "Tag": {"type": "object", "properties": {"id": _ID, "name": _TEXT}},
@@ -195,7 +215,10 @@ _INTEGERS = [{"name": name, "schema": _ref("Integer")} for name in "ab"]
 
 
 def _calculation(name: str, a: str, b: str, answer: str) -> Json:
-    example = {"params": [{"$ref": f"#/components/examples/{each}"} for each in (a, b)], "result": {"$ref": f"#/components/examples/{answer}"}}
+    example = {
+        "params": [{"$ref": f"#/components/examples/{each}"} for each in (a, b)],
+        "result": {"$ref": f"#/components/examples/{answer}"},
+    }
     return {
         "name": name,
         "params": _INTEGERS,
@@ -263,6 +286,11 @@ ROUTE_PLANNER: Json = {
             "inputModes": ["application/json", "text/plain"],
             "outputModes": ["application/json", "application/vnd.geo+json"],
         },
-        {"id": "custom-map-generator", "name": "Personalized Map Generator", "description": "Creates custom maps.", "tags": ["maps"]},
+        {
+            "id": "custom-map-generator",
+            "name": "Personalized Map Generator",
+            "description": "Creates custom maps.",
+            "tags": ["maps"],
+        },
     ],
 }

@@ -17,7 +17,8 @@ from treaty_io.codes import RpcCode
 from .decoding import decode_description
 from .description import ImportedDescription, ImportedOperation, Inexpressible
 from .found_operations import FoundOperations
-from .schema_import import SchemaImport, one_line
+from .mcp import tool_operation
+from .schema_import import one_line
 
 
 class AgentCardReader:
@@ -32,7 +33,7 @@ class AgentCardReader:
         found = FoundOperations()
         for place, skill in found.each("skill", skills, "id"):
             with found.reading(place):
-                found.add(*_operation(skill, place))
+                found.add(*_operation(skill, name, place))
         return ImportedDescription(
             kind=f"A2A {one_line(str(card.get('protocolVersion') or ''), 20)}".strip(),
             title=card["name"],
@@ -44,20 +45,10 @@ class AgentCardReader:
         )
 
 
-def _operation(skill: Any, place: str) -> tuple[ImportedOperation, list[str]]:
+def _operation(skill: Any, name: str, place: str) -> tuple[ImportedOperation, list[str]]:
     match skill:
-        case {"id": str(own_name), "inputSchema": dict(parameters), "outputSchema": dict(result)}:
-            pass
+        case {"id": str(own_name), "inputSchema": dict(), "outputSchema": dict()}:
+            return tool_operation({**skill, "name": own_name}, name, place)
         case {"id": str()}:
             raise Inexpressible("it has no schemas, only words, so a manifest could check nothing")
-        case _:
-            raise Inexpressible("it has no id")
-    arguments, answers = SchemaImport(parameters), SchemaImport(result)
-    operation = ImportedOperation(
-        place=place,
-        wish=own_name,
-        text=str(skill.get("description") or skill.get("name") or ""),
-        parameters=arguments.schema({"type": "object", **parameters}),
-        result=answers.schema(result),
-    )
-    return operation, [*arguments.left_out, *answers.left_out]
+    raise Inexpressible("it has no id")

@@ -107,6 +107,10 @@ class ImportedProject:
                 self._take(operation, names)
             except Inexpressible as error:
                 self.omissions.append(Omission(operation.place, str(error)))
+        if only:
+            chosen = only | {operation.place for operation in self.operations.values()}
+            others = {operation.place for operation in self._description.operations} - chosen
+            self.omissions = [one for one in self.omissions if one.place in chosen or not (one.is_whole or one.place in others)]
         if missing:
             fault = f"The description has no operation {one_line(min(missing), 80)!r} that can be imported."
             raise Malformed(SystemCode.USAGE, fault, fix="Leave --only out to see all of them, and the reasons.")

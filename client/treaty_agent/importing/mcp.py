@@ -39,13 +39,14 @@ class McpReader:
         found = FoundOperations()
         for place, tool in found.each("tool", tools):
             with found.reading(place):
-                found.add(*_operation(tool, name, place))
+                found.add(*tool_operation(tool, name, place))
         if page.get("nextCursor"):
             found.omissions.append(Omission("the next page", "only one page was read"))
         return ImportedDescription(f"MCP {VERSION}", "", "", "", "", tuple(found.operations), tuple(found.omissions))
 
 
-def _operation(tool: Any, name: str, place: str) -> tuple[ImportedOperation, list[str]]:
+def tool_operation(tool: Any, name: str, place: str) -> tuple[ImportedOperation, list[str]]:
+    """Return a tool as an operation, and its parts that are left out. Raises `Inexpressible`."""
     try:
         method = read_tool(tool, name)
     except TreatyError as error:

@@ -25,8 +25,8 @@ from .schema_import import SchemaImport, one_line
 
 BODY = "body"
 MAX_MEANING = 200
-_METHODS = ("get", "put", "post", "delete", "patch")
-_OTHERS = ("head", "options", "trace")
+_METHODS = frozenset({"get", "put", "post", "delete", "patch"})
+_OTHERS = frozenset({"head", "options", "trace"})
 _IDEMPOTENT = frozenset({"get", "put", "delete"})
 _IGNORED_HEADERS = frozenset({"accept", "content-type", "authorization"})
 _JSON = re.compile(r"(?:application/(?:[\w.+-]+\+)?json|\*/\*|application/\*)\Z", re.IGNORECASE)
@@ -49,6 +49,8 @@ class OpenApiReader:
             reading = _OperationReading(root, place, path, method)
             with found.reading(place):
                 found.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
+        if "securitySchemes" in (root["components"] if isinstance(root.get("components"), dict) else {}):
+            found.omissions.append(Omission("security", "a session knows its peer by the DID", is_whole=False))
         if root.get("webhooks"):
             found.omissions.append(Omission("webhooks", "a provider calls nobody by itself"))
         info = root["info"] if isinstance(root.get("info"), dict) else {}
@@ -82,8 +84,6 @@ class _OperationReading:
         result, answer = self._result(source)
         if source.get("callbacks"):
             self.left_out.append("its callbacks: a provider calls nobody by itself")
-        if source.get("security", self._root.get("security")):
-            self.left_out.append("its security: a session knows its peer by the DID")
         wish = source.get("operationId")
         return ImportedOperation(
             place=self._place,
@@ -188,8 +188,8 @@ class _OperationReading:
 def _places(paths: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     for path, item in paths.items():
         if path.startswith("/") and isinstance(item, dict):
-            for method in (*_METHODS, *_OTHERS):
-                if method in item:
+            for method in item:
+                if method in _METHODS or method in _OTHERS:
                     yield path, method, item
 
 
