@@ -83,5 +83,5 @@ async def _imported(
     from treaty_agent.importing.imported_project import ImportedProject
     from treaty_agent.importing.source import read_source
 
-    description, data = await read_source(kind, source, options.network)
-    return await ImportedProject(description, data, new, only).write(folder)
+    description, data = await read_source(kind, source, options.network, only)
+    return await ImportedProject(description, data, new).write(folder)

@@ -9,13 +9,14 @@ could check, and is listed with this reason. Some agents add schemas under the n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from treaty_consensus.errors import Malformed
 from treaty_io.codes import RpcCode
 
 from .decoding import decode_description
-from .description import ImportedDescription, ImportedOperation, Inexpressible
+from .description import ImportedDescription, Inexpressible
 from .found_operations import FoundOperations
 from .mcp import tool_operation
 from .schema_import import one_line
@@ -24,16 +25,20 @@ from .schema_import import one_line
 class AgentCardReader:
     """Reads bytes. Does no input or output."""
 
-    def read(self, data: bytes, name: str) -> ImportedDescription:
-        """Return the operations. `name`: of the source. Raises `Malformed` and `TooLarge` (`rpc.answer`)."""
+    def read(self, data: bytes, name: str, only: Collection[str] = ()) -> ImportedDescription:
+        """Return the operations. `name`: of the source. `only`: the names or places of those to take; all if it is empty.
+
+        Raises `Malformed` (`rpc.answer`, `system.usage`) and `TooLarge` (`rpc.answer`).
+        """
         card = decode_description(data, name)
         skills = card.get("skills")
         if not isinstance(card.get("name"), str) or not isinstance(skills, list):
             raise Malformed(RpcCode.ANSWER, f"{name} is no A2A agent card with skills.", fix="Name another file.")
-        found = FoundOperations()
-        for place, skill in found.each("skill", skills, "id"):
+        found = FoundOperations(only)
+        for place, skill in found.named("skill", skills, "id"):
             with found.reading(place):
-                found.add(*_operation(skill, name, place))
+                found.add(*tool_operation(_as_tool(skill), name, place, found.budget))
+        found.check_wishes()
         return ImportedDescription(
             kind=f"A2A {one_line(str(card.get('protocolVersion') or ''), 20)}".strip(),
             title=card["name"],
@@ -45,10 +50,10 @@ class AgentCardReader:
         )
 
 
-def _operation(skill: Any, name: str, place: str) -> tuple[ImportedOperation, list[str]]:
+def _as_tool(skill: Any) -> dict[str, Any]:
     match skill:
         case {"id": str(own_name), "inputSchema": dict(), "outputSchema": dict()}:
-            return tool_operation({**skill, "name": own_name}, name, place)
+            return {**skill, "name": own_name}
         case {"id": str()}:
             raise Inexpressible("it has no schemas, only words, so a manifest could check nothing")
     raise Inexpressible("it has no id")

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-MAX_EXAMINED = 512
-"""Operations of a description that are looked at. A manifest takes 64 of them."""
-
 
 class Inexpressible(Exception):
     """An operation cannot be an operation of a manifest. Its text is the reason, in a phrase."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,8 +25,7 @@ from treaty_client.authoring.new_project import NewProtocol, check_free, write_f
 from treaty_client.protocols.project import DOCUMENT, MANIFEST, load_project
 from treaty_client.protocols.project_file import MAX_LICENCE, TOML
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.codes import SystemCode
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Refused
 from treaty_consensus.handler import VECTORS, HandlerPackage
 from treaty_consensus.handler.manifest import MAX_OPERATIONS
 from treaty_handler import Value
@@ -65,17 +64,19 @@ class ImportResult:
 class ImportedProject:
     """The protocol that a description describes."""
 
-    def __init__(self, description: ImportedDescription, data: bytes, new: NewProtocol, only: Collection[str] = ()) -> None:
-        """`data`: the bytes of the description. `only`: the names or places of the operations to take; all if it is empty.
-
-        Raises `Refused` (`rpc.answer`) if none is left, and `Malformed` (`system.usage`) for a name in `only` that none has.
-        """
+    def __init__(self, description: ImportedDescription, data: bytes, new: NewProtocol) -> None:
+        """`data`: the bytes of the description. Raises `Refused` (`rpc.answer`) if no operation can be taken."""
         self.operations: dict[str, ImportedOperation] = {}
         self.omissions = list(description.omissions)
         self._description, self._data, self._new = description, data, new
         self._entries: dict[str, dict[str, Any]] = {}
         self._calls: dict[str, Answered] = {}
-        self._choose(frozenset(only))
+        names = OperationNames()
+        for operation in description.operations:
+            try:
+                self._take(operation, names)
+            except Inexpressible as error:
+                self.omissions.append(Omission(operation.place, str(error)))
         if not self.operations:
             reasons = "; ".join(map(str, self.omissions[:3]))
             fault = f"The description has no operation that can be imported. {one_line(reasons, 400)}".rstrip(" .")
@@ -96,24 +97,6 @@ class ImportedProject:
             fix = "Name fewer operations: --only NAME"
             raise Refused(RpcCode.ANSWER, f"The description cannot become a protocol: {error}", fix=fix) from error
         return ImportResult(paths, self.operations, tuple(self.omissions), self._licence)
-
-    def _choose(self, only: frozenset[str]) -> None:
-        names, missing = OperationNames(), set(only)
-        for operation in self._description.operations:
-            if only and not only & {operation.wish, operation.place}:
-                continue
-            missing -= {operation.wish, operation.place}
-            try:
-                self._take(operation, names)
-            except Inexpressible as error:
-                self.omissions.append(Omission(operation.place, str(error)))
-        if only:
-            chosen = only | {operation.place for operation in self.operations.values()}
-            others = {operation.place for operation in self._description.operations} - chosen
-            self.omissions = [one for one in self.omissions if one.place in chosen or not (one.is_whole or one.place in others)]
-        if missing:
-            fault = f"The description has no operation {one_line(min(missing), 80)!r} that can be imported."
-            raise Malformed(SystemCode.USAGE, fault, fix="Leave --only out to see all of them, and the reasons.")
 
     def _take(self, operation: ImportedOperation, names: OperationNames) -> None:
         """Take an operation, if the protocol stays one with it. Raises `Inexpressible`."""

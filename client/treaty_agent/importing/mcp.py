@@ -7,7 +7,7 @@ A tool without a schema of its output answers with a list of contents.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from treaty_consensus.errors import Malformed, TreatyError
@@ -17,7 +17,7 @@ from ..rpc.mcp import VERSION, read_tool
 from .decoding import decode_description
 from .description import ImportedDescription, ImportedOperation, Inexpressible, Omission
 from .found_operations import FoundOperations
-from .schema_import import SchemaImport
+from .schema_import import SchemaBudget, SchemaImport
 
 CONTENTS: Mapping[str, Any] = {
     "type": "array",
@@ -28,30 +28,34 @@ CONTENTS: Mapping[str, Any] = {
 class McpReader:
     """Reads bytes. Does no input or output."""
 
-    def read(self, data: bytes, name: str) -> ImportedDescription:
-        """Return the operations. `name`: of the source. Raises `Malformed` and `TooLarge` (`rpc.answer`)."""
+    def read(self, data: bytes, name: str, only: Collection[str] = ()) -> ImportedDescription:
+        """Return the operations. `name`: of the source. `only`: the names or places of those to take; all if it is empty.
+
+        Raises `Malformed` (`rpc.answer`, `system.usage`) and `TooLarge` (`rpc.answer`).
+        """
         root = decode_description(data, name)
         page = root["result"] if isinstance(root.get("result"), dict) else root
         tools = page.get("tools")
         if not isinstance(tools, list):
             fix = "Save the answer of the server to tools/list, or name its https URL."
             raise Malformed(RpcCode.ANSWER, f"{name} is no list of MCP tools.", fix=fix)
-        found = FoundOperations()
-        for place, tool in found.each("tool", tools):
+        found = FoundOperations(only)
+        for place, tool in found.named("tool", tools):
             with found.reading(place):
-                found.add(*tool_operation(tool, name, place))
+                found.add(*tool_operation(tool, name, place, found.budget))
+        found.check_wishes()
         if page.get("nextCursor"):
             found.omissions.append(Omission("the next page", "only one page was read"))
         return ImportedDescription(f"MCP {VERSION}", "", "", "", "", tuple(found.operations), tuple(found.omissions))
 
 
-def tool_operation(tool: Any, name: str, place: str) -> tuple[ImportedOperation, list[str]]:
+def tool_operation(tool: Any, name: str, place: str, budget: SchemaBudget) -> tuple[ImportedOperation, list[str]]:
     """Return a tool as an operation, and its parts that are left out. Raises `Inexpressible`."""
     try:
         method = read_tool(tool, name)
     except TreatyError as error:
         raise Inexpressible(error.message.rpartition(": ")[2].rstrip(".")) from error
-    arguments, result = SchemaImport(method.parameters), SchemaImport(method.result or {})
+    arguments, result = SchemaImport(method.parameters, budget), SchemaImport(method.result or {}, budget)
     hints = tool["annotations"] if isinstance(tool.get("annotations"), dict) else {}
     operation = ImportedOperation(
         place=place,

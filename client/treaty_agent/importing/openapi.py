@@ -10,7 +10,7 @@ first answer of 2xx. The answers of 4xx and 5xx are errors by code and descripti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -19,7 +19,7 @@ from treaty_consensus.printable import printable
 from treaty_io.codes import RpcCode
 
 from .decoding import decode_description
-from .description import MAX_EXAMINED, ImportedDescription, ImportedOperation, Inexpressible, Omission
+from .description import ImportedDescription, ImportedOperation, Inexpressible, Omission
 from .found_operations import FoundOperations
 from .schema_import import SchemaImport, one_line
 
@@ -36,19 +36,22 @@ _ERROR = re.compile(r"[45][0-9][0-9]")
 class OpenApiReader:
     """Reads bytes. Does no input or output."""
 
-    def read(self, data: bytes, name: str) -> ImportedDescription:
-        """Return the operations. `name`: of the source. Raises `Malformed` and `TooLarge` (`rpc.answer`)."""
+    def read(self, data: bytes, name: str, only: Collection[str] = ()) -> ImportedDescription:
+        """Return the operations. `name`: of the source. `only`: the names or places of those to take; all if it is empty.
+
+        Raises `Malformed` (`rpc.answer`, `system.usage`) and `TooLarge` (`rpc.answer`).
+        """
         root = decode_description(data, name)
         version, paths = root.get("openapi"), root.get("paths")
         if not isinstance(version, str) or not version.startswith("3.") or not isinstance(paths, dict):
             fix = "Convert it to OpenAPI 3." if "swagger" in root else "Name another file."
             raise Malformed(RpcCode.ANSWER, f"{name} is no OpenAPI 3 description with paths.", fix=fix)
-        found = FoundOperations()
-        for _, (path, method, item) in found.each("operation", list(islice(_places(paths), MAX_EXAMINED + 1))):
-            place = f"{method.upper()} {one_line(path, 120)}"
-            reading = _OperationReading(root, place, path, method)
+        found = FoundOperations(only)
+        for place, (path, method, item) in found.wanted(_places(paths)):
+            reading = _OperationReading(SchemaImport(root, found.budget), place, path, method)
             with found.reading(place):
                 found.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
+        found.check_wishes()
         if "securitySchemes" in (root["components"] if isinstance(root.get("components"), dict) else {}):
             found.omissions.append(Omission("security", "a session knows its peer by the DID", is_whole=False))
         if root.get("webhooks"):
@@ -68,10 +71,10 @@ class OpenApiReader:
 class _OperationReading:
     """Reads one method of one path. `left_out`: parts that have no place in a protocol, each in a phrase."""
 
-    def __init__(self, root: Mapping[str, Any], place: str, path: str, method: str) -> None:
-        self.schemas = SchemaImport(root)
+    def __init__(self, schemas: SchemaImport, place: str, path: str, method: str) -> None:
+        self.schemas = schemas
         self.left_out: list[str] = []
-        self._root, self._place, self._path, self._method = root, place, path, method
+        self._place, self._path, self._method = place, path, method
         self._arguments: dict[str, Any] = {}
 
     def operation(self, path_item: Any) -> ImportedOperation:
@@ -185,12 +188,13 @@ class _OperationReading:
         return errors
 
 
-def _places(paths: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _places(paths: Mapping[str, Any]) -> Iterator[tuple[str, Any, tuple[str, str, Any]]]:
     for path, item in paths.items():
         if path.startswith("/") and isinstance(item, dict):
             for method in item:
                 if method in _METHODS or method in _OTHERS:
-                    yield path, method, item
+                    name = item[method].get("operationId") if isinstance(item[method], dict) else None
+                    yield f"{method.upper()} {one_line(path, 120)}", name, (path, method, item)
 
 
 def _example(part: Mapping[str, Any]) -> tuple[Any] | None:

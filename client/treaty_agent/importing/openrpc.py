@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from treaty_consensus.errors import Malformed
@@ -25,17 +25,21 @@ MAX_MEANING = 200
 class OpenRpcReader:
     """Reads bytes. Does no input or output."""
 
-    def read(self, data: bytes, name: str) -> ImportedDescription:
-        """Return the operations. `name`: of the source. Raises `Malformed` and `TooLarge` (`rpc.answer`)."""
+    def read(self, data: bytes, name: str, only: Collection[str] = ()) -> ImportedDescription:
+        """Return the operations. `name`: of the source. `only`: the names or places of those to take; all if it is empty.
+
+        Raises `Malformed` (`rpc.answer`, `system.usage`) and `TooLarge` (`rpc.answer`).
+        """
         root = decode_description(data, name)
         version, methods = root.get("openrpc"), root.get("methods")
         if not isinstance(version, str) or not isinstance(methods, list):
             raise Malformed(RpcCode.ANSWER, f"{name} is no OpenRPC description with methods.", fix="Name another file.")
-        found = FoundOperations()
-        for place, item in found.each("method", methods):
-            reading = _MethodReading(root, place)
+        found = FoundOperations(only)
+        for place, item in found.named("method", methods):
+            reading = _MethodReading(SchemaImport(root, found.budget), place)
             with found.reading(place):
                 found.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
+        found.check_wishes()
         info = root["info"] if isinstance(root.get("info"), dict) else {}
         licence = info["license"] if isinstance(info.get("license"), dict) else {}
         return ImportedDescription(
@@ -52,8 +56,8 @@ class OpenRpcReader:
 class _MethodReading:
     """Reads one method. `left_out`: parts that have no place in a protocol, each in a phrase."""
 
-    def __init__(self, root: Mapping[str, Any], place: str) -> None:
-        self.schemas, self.left_out = SchemaImport(root), list[str]()
+    def __init__(self, schemas: SchemaImport, place: str) -> None:
+        self.schemas, self.left_out = schemas, list[str]()
         self._place = place
 
     def operation(self, item: Any) -> ImportedOperation:

@@ -86,7 +86,7 @@ class _Sampler:
         inside = match[2]
         if match[1]:
             try:
-                return next(other for other in _OTHERS if not re.match(match[0], other))
+                return next(other for other in _OTHERS if re.match(match[0], other))
             except (StopIteration, re.error) as error:
                 raise ValueError("too hard") from error
         return _OF_ESCAPE.get(inside[1], inside[1]) if inside[0] == "\\" else inside[0]

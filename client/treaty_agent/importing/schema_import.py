@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler.schema import MAX_DIVISOR, MAX_NODES, MIN_DIVISOR, check_schema, pattern_weight
+from treaty_consensus.handler.schema import MAX_DIVISOR, MAX_NODES, MAX_PATTERN_WEIGHT, MIN_DIVISOR, check_schema, pattern_weight
 from treaty_consensus.printable import escaped, printable
 from treaty_sandbox.schemas import CompiledSchema, Schemas
 
@@ -46,13 +46,27 @@ _FORMATS = frozenset(
 )
 
 
+class SchemaBudget:
+    """The schemas of all operations of a description together. A description of 4 MiB could otherwise use a definition in each of
+    hundreds of operations, and take minutes."""
+
+    def __init__(self) -> None:
+        self._nodes, self._weight = 100_000, 50_000
+
+    def take(self, nodes: int, weight: int = 0) -> None:
+        """Take nodes, and the weight of a pattern (`pattern_weight`). Raises `Inexpressible`."""
+        self._nodes, self._weight = self._nodes - nodes, self._weight - weight
+        if min(self._nodes, self._weight) < 0:
+            raise Inexpressible("the schemas before it have used up the budget; choose operations by --only")
+
+
 class SchemaImport:
     """The schemas of one operation. `left_out`: constraints that the dialect lacks, each in a phrase."""
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        """`root`: the document in which references are followed."""
+    def __init__(self, root: Mapping[str, Any], budget: SchemaBudget) -> None:
+        """`root`: the document in which references are followed. `budget`: of all its operations."""
         self.left_out: dict[str, None] = {}
-        self._root = root
+        self._root, self._budget = root, budget
         # The neighbours of a reference count since 3.1 only.
         self._is_alone = str(root.get("openapi")).startswith("3.0")
         # Of the nodes that the whole operation may have before its references are written out: a bomb ends here.
@@ -98,6 +112,7 @@ class SchemaImport:
         raise Inexpressible("a part of it is no object, or a long chain of references")
 
     def _translated(self, source: Any) -> Any:
+        self._budget.take(1)
         self._left -= 1
         if self._left < 0:
             raise Inexpressible(f"its schemas have more than {2 * MAX_NODES} parts")
@@ -137,11 +152,11 @@ class SchemaImport:
         match keyword:
             case "exclusiveMinimum" | "exclusiveMaximum":
                 self._exclusive(schema, keyword, value)
-            case "pattern" if not _is_pattern(value):
-                self._leave_out(f"the pattern {printable(str(value), 60)}")
+            case "pattern":
+                self._pattern(schema, value)
             case "multipleOf" if not isinstance(value, int | float) or not MIN_DIVISOR <= value <= MAX_DIVISOR:
                 self._leave_out(f"the multipleOf {printable(str(value), 30)}")
-            case "pattern" | "multipleOf":
+            case "multipleOf":
                 schema[keyword] = value
             case "format" if isinstance(value, str) and value in _FORMATS:
                 schema[keyword] = value
@@ -163,6 +178,19 @@ class SchemaImport:
                 self._leave_out(f"{keyword}: true, so the bound itself is allowed")
         else:
             schema[keyword] = value
+
+    def _pattern(self, schema: dict[str, Any], value: Any) -> None:
+        try:
+            weight = pattern_weight(value) if isinstance(value, str) else MAX_PATTERN_WEIGHT
+        except TreatyError:
+            self._leave_out(f"the pattern {printable(value, 60)}")
+            return
+        self._budget.take(0, weight)
+        try:
+            compile_schema({"pattern": value})
+            schema["pattern"] = value
+        except Inexpressible:
+            self._leave_out(f"the pattern {printable(str(value), 60)}")
 
     def _definition(self, pointer: Any) -> str:
         if not isinstance(pointer, str):
@@ -201,13 +229,6 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
             return {**schema, "type": [name, "null"]}
         case _:
             return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _is_pattern(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and pattern_weight(value) >= 0 and bool(compile_schema({"pattern": value}))
-    except (TreatyError, Inexpressible):
-        return False
 
 
 def _is_short(value: Any) -> bool:

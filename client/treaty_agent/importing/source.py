@@ -7,6 +7,7 @@ time. The tools of an MCP server are asked for at its URL.
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -29,14 +30,14 @@ READERS: dict[str, type[Reader]] = {"openapi": OpenApiReader, "openrpc": OpenRpc
 STANDARD_INPUT = "-"
 
 
-async def read_source(kind: str, source: str, network: Network) -> tuple[ImportedDescription, bytes]:
-    """Return the description at a path, a URL or `-`, and its bytes. `kind`: of `READERS`.
+async def read_source(kind: str, source: str, network: Network, only: Collection[str] = ()) -> tuple[ImportedDescription, bytes]:
+    """Return the description at a path, a URL or `-`, and its bytes. `kind`: of `READERS`. `only`: as the readers take it.
 
-    Raises `NotFound` (`rpc.nothing`), `TooLarge` and `Malformed` (`rpc.answer`), and the errors of `RpcExchange.send`.
+    Raises `NotFound` (`rpc.nothing`), the errors of the readers and those of `RpcExchange.send`.
     """
     is_url = source.startswith(("https://", "http://"))
     data = await _fetched(kind, source, network) if is_url else _read(source)
-    return READERS[kind]().read(data, "standard input" if source == STANDARD_INPUT else source), data
+    return READERS[kind]().read(data, "standard input" if source == STANDARD_INPUT else source, only), data
 
 
 async def _fetched(kind: str, url: str, network: Network) -> bytes:
