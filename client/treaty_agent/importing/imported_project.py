@@ -107,6 +107,9 @@ class ImportedProject:
         entries = {**self._entries, name: entry}
         if sum(len(json.dumps(one, ensure_ascii=False, indent=2)) for one in entries.values()) > MAX_PRINTED:
             raise Inexpressible("the document would be too long; choose operations by --only")
+        # Names and constants cannot be escaped. A mark that turns the direction of writing would change how a document reads.
+        if not json.dumps([entry, call.arguments, call.answer], ensure_ascii=False).isprintable():
+            raise Inexpressible("a name or a value of it has characters that are not printable")
         for problem in manifest_problems(manifest_of(entries)):
             raise Inexpressible(problem.error.message.rstrip("."))
         self._entries, self._calls[name], self.operations[name] = entries, call, operation
