@@ -62,6 +62,11 @@ class HostileRun:
     tried: int
     total: int
 
+    @property
+    def summary(self) -> str:
+        """The number of messages, for a line."""
+        return f"{self.tried} hostile messages" + (f" of {self.total}" if self.tried < self.total else "")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:

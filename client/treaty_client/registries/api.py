@@ -242,6 +242,10 @@ class RegistryClient:
         """Return a protocol's record as JSON, for display."""
         return await self._object(uri.path + ".json")
 
+    async def versions(self, uri: ProtocolUri) -> tuple[Summary, ...]:
+        """Return the versions of a protocol, for display. Raises `NotFound` if there is none."""
+        return (await self._json(f"/protocols/{uri.namespace}/{uri.name}.json", Versions)).versions
+
     async def bundle(self, uri: ProtocolUri, *, since: int | None = None) -> bytes:
         """Return a protocol's bundle. `since`: the size of the checkpoint with which to prove consistency."""
         return await self._send("GET", uri.path + ".bundle", limit=MAX_BUNDLE, params=_since(since))
