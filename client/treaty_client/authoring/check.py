@@ -5,6 +5,7 @@
     3 vectors     replayed in the sandbox, twice
     4 coverage    of the vectors that hold
     5 hostile     the vectors again, with the messages of a hostile peer: a handler must survive each
+    6 document    its generated part and its prose, when the vectors hold, because its examples are theirs
 
 A check with problems in one part does not begin the next one. Nothing is sent.
 """
@@ -78,11 +79,12 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
             problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
     if problems or project is None:
         return ProtocolCheck(tuple(problems), vectors=files.vectors)
-    problems += document_problems(project, package)
-    if package is None:
-        return ProtocolCheck(tuple(problems))
-    check = await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
-    return replace(check, problems=(*problems, *check.problems))
+    check = ProtocolCheck(())
+    if package is not None:
+        check = await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
+        if check.coverage is None or check.mismatches:
+            return check
+    return replace(check, problems=(*check.problems, *document_problems(project, package)))
 
 
 async def check_package(package: HandlerPackage, *, allow_uncovered: bool = False) -> ProtocolCheck:

@@ -43,8 +43,10 @@ from .replies import (
     Reply,
     Speakers,
     Standing,
+    Summary,
     Testimony,
     TopicPage,
+    Versions,
     VotingInfo,
     Vouches,
 )

@@ -99,12 +99,12 @@ class Publisher:
         uri = parse_protocol_uri(f"https://{self._origin}/protocols/{namespace}/{project.name}/{project.version}")
         wheel = project.build_wheel(str(uri)) if project.handler is not None else None
         package = read_wheel(*wheel) if wheel is not None else None
-        for problem in document_problems(project, package):
-            raise problem.error
         if package is not None and wheel is not None:
             yield Published("built", str(uri), f"{package.filename}, {len(wheel[1])} bytes", package.digest)
             # Before the document is published: a version is immutable, so a handler that fails would cost a version number.
             yield await _try(uri, package, allow_uncovered=allow_uncovered)
+        for problem in document_problems(project, package):
+            raise problem.error
         # Asked first, so that a repeated run after a crash finds the document that it logged.
         found = await self._found(uri, project)
         if found is None and package is not None and (compared := await self._compared(uri, package)) is not None:
