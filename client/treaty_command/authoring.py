@@ -293,7 +293,8 @@ def _lines(found: ProtocolCheck, verdict: str) -> Iterator[Any]:
     elif found.coverage is None or found.hostile is None:
         yield f"[green]✓[/] {verdict}: a document without a handler."
     else:
-        yield f"[green]✓[/] {verdict}: {len(found.vectors)} vectors reach {found.coverage.summary}, and {found.hostile.summary} do no harm."
+        reached = f"{len(found.vectors)} vectors reach {found.coverage.summary}"
+        yield f"[green]✓[/] {verdict}: {reached}, and {found.hostile.summary} do no harm."
 
 
 def _difference(mismatch: Mismatch) -> Iterator[str]:

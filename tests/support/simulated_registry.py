@@ -440,13 +440,13 @@ class SimulatedRegistry:
                 found.append(match_of(made, by="hash"))
         return found
 
-    def _versions(self, namespace: str, name: str) -> list[dict[str, str]]:
+    def _versions(self, namespace: str, name: str) -> list[dict[str, object]]:
         found = {}
         for _, made in self.statements():
             if isinstance(made.body, kinds.Publish) and made.body.uri.split("/")[-3:-1] == [namespace, name]:
                 found[made.body.uri] = match_of(made, by="uri") | {"topic": made.body.topic, "title": name, "status": "active"}
             if isinstance(made.body, kinds.Status) and made.body.uri in found:
-                found[made.body.uri]["status"] = made.body.status
+                found[made.body.uri]["status"] = made.body.state
         if not found:
             raise NotFound("protocol.unknown", f"There is no {name}.")
         return [*found.values()]

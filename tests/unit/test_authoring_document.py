@@ -10,9 +10,10 @@ import pytest
 
 from treaty_client.authoring.building import build
 from treaty_client.authoring.check import check_project
-from treaty_client.authoring.document import BEGIN, END, document_problems, renewed_document, write_document
+from treaty_client.authoring.document import document_problems, renewed_document, write_document
 from treaty_client.authoring.new_project import NewProtocol, write_project
 from treaty_client.protocols.project import load_project
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
@@ -42,13 +43,13 @@ def greeting(tmp_path: Path) -> Path:
     ids=lambda folder: folder.relative_to(ROOT).as_posix(),
 )
 def test_the_document_of_each_protocol_here_is_that_of_its_manifest(folder: Path) -> None:
-    assert BEGIN in load_project(folder).document.decode()
+    assert PART_BEGIN in load_project(folder).document.decode()
     assert problems(folder) == [], f"treaty document {folder.relative_to(ROOT)}"
 
 
 def test_the_part_has_everything_of_the_manifest_and_an_example_of_each_form(greeting: Path) -> None:
     text = (greeting / "document.md").read_text()
-    part = text.partition(BEGIN)[2].partition(END)[0]
+    part = text.partition(PART_BEGIN)[2].partition(PART_END)[0]
     manifest = json.loads((greeting / "manifest.json").read_text())
     assert all(f"`{role}`" in part for role in manifest["roles"])
     assert all(f"| {code} | {meaning} |" in part for code, meaning in manifest["operations"]["greet"]["errors"].items())
@@ -74,8 +75,8 @@ def test_the_authors_text_stays_and_missing_marks_are_added_at_the_end(greeting:
     (greeting / "document.md").write_text(own)
     write_document(greeting)
     text = (greeting / "document.md").read_text()
-    assert own in text and text.endswith(f"{END}\n")
-    (greeting / "document.md").write_text(text.replace(f"{END}\n", f"{END}\n\n## After\n"))
+    assert own in text and text.endswith(f"{PART_END}\n")
+    (greeting / "document.md").write_text(text.replace(f"{PART_END}\n", f"{PART_END}\n\n## After\n"))
     edit(greeting / "manifest.json", '"maxLength": 500', '"maxLength": 501')
     assert write_document(greeting)
     text = (greeting / "document.md").read_text()

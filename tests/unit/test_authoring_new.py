@@ -158,7 +158,9 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["code"] == "system.usage"
     assert not (tmp_path / "weather").exists()
-    made = treaty("new", str(tmp_path / "weather"), "--topic", "science/weather", "--summary", "Tell it.", "--json", home=tmp_path / "home")
+    made = treaty(
+        "new", str(tmp_path / "weather"), "--topic", "science/weather", "--summary", "Tell it.", "--json", home=tmp_path / "home"
+    )
     assert (made.returncode, made.stderr) == (0, "")
     value = json.loads(made.stdout)
     assert (value["name"], value["kind"], value["form"]) == ("weather", "request", "declarative")

@@ -44,7 +44,7 @@ LIMIT = {"type": "integer"}
         ({"errors": []}, True, "error 404 removed"),
         ({"arguments": schema("name", name=TEXT)}, True, "arguments: member limit removed"),
         ({"arguments": schema("name", name=TEXT, limit=LIMIT, day=TEXT)}, False, "arguments: new member day (string)"),
-        ({"arguments": schema("name", "day", name=TEXT, limit=LIMIT, day=TEXT)}, True, "arguments: new required member day (string)"),
+        ({"arguments": schema("name", "day", name=TEXT, limit=LIMIT, day=TEXT)}, True, "arguments: new required member day"),
         ({"arguments": schema("name", "limit", name=TEXT, limit=LIMIT)}, True, "arguments: limit: now required"),
         ({"arguments": schema(name=TEXT, limit=LIMIT)}, False, "arguments: name: no longer required"),
         ({"arguments": schema("name", name={**TEXT, "maxLength": 200}, limit=LIMIT)}, False, "arguments: name: at least 1"),

@@ -12,10 +12,10 @@ import jsonschema_rs
 import pytest
 from sandboxed import sandboxed_package, sandboxed_product_info
 
-from treaty_client.authoring.document import BEGIN, END
 from treaty_client.protocols.project import Project, load_project
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 from treaty_handler import (
     Audit,
     Call,
@@ -80,8 +80,8 @@ async def test_vectors(load: Load, version: str, isolation: Isolation) -> None:
 
 def prose(version: str) -> str:
     """A document without its generated part."""
-    before, _, generated = (FOLDER / version / "document.md").read_text().partition(BEGIN)
-    return before + generated.partition(END)[2]
+    before, _, generated = (FOLDER / version / "document.md").read_text().partition(PART_BEGIN)
+    return before + generated.partition(PART_END)[2]
 
 
 def schemas(version: str) -> dict[str, Any]:

@@ -19,7 +19,9 @@ def form_examples(manifest: Manifest, vectors: Iterable[Vector]) -> Mapping[tupl
     """Return the first message of each form, by operation and kind. A message that the handler sent is preferred: one that it
     received may break a schema."""
     forms = [
-        (name, kind, Form(kind, name, dict(template))) for name, kinds in manifest.messages.items() for kind, template in kinds.items()
+        (name, kind, Form(kind, name, dict(template)))
+        for name, kinds in manifest.messages.items()
+        for kind, template in kinds.items()
     ]
     readers = [(name, kind, form, FormIndex([form])) for name, kind, form in forms]
     sent: dict[tuple[str, str], Value] = {}

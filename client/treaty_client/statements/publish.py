@@ -37,8 +37,8 @@ from ..authoring.check import check_package
 from ..authoring.document import document_problems
 from ..policy import DEFAULT_MAX_AGE
 from ..protocols.answers import hold
-from ..protocols.comparison import OperationChange, operation_changes, operation_views
 from ..protocols.attestation import Binding, Trust, attest, identity_token, logged_leaves, verify_attestation
+from ..protocols.comparison import OperationChange, operation_changes, operation_views
 from ..protocols.log_head import LogHead
 from ..protocols.project import Project
 from ..protocols.verification.blobs import trusted_root_of
@@ -50,7 +50,9 @@ from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle
 from ..registries.trust import TrustedRegistries
 
-What = Literal["built", "tried", "compared", "unpublished", "published", "found-published", "attested", "attached", "found-attached"]
+What = Literal[
+    "built", "tried", "compared", "unpublished", "published", "found-published", "attested", "attached", "found-attached"
+]
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,8 @@ class Publisher:
         return Published("found-published", str(uri), "this document was published before", document, published.index)
 
     async def _compared(self, uri: ProtocolUri, package: HandlerPackage) -> Published | None:
-        """Compare with the version before: the newest one of this line that is in use, else the newest one. None without one whose
-        operations can be read."""
+        """Compare with the version before: the newest one of this line that is in use, else the newest one. None without one
+        whose operations can be read."""
         try:
             summaries = await self._client.versions(uri)
         except NotFound:
@@ -165,7 +167,9 @@ class Publisher:
         assert isinstance(body, Handler)
         old = read_wheel(body.filename, await self._client.blob(body.wheel))
         changes = operation_changes(operation_views(old.manifest), operation_views(package.manifest))
-        said = f"with {before.version}: {len(changes)} of its operations differ" if changes else f"with {before.version}: no change"
+        said = (
+            f"with {before.version}: {len(changes)} of its operations differ" if changes else f"with {before.version}: no change"
+        )
         return Published("compared", str(before), said, old.digest, changes=tuple(changes))
 
     async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
@@ -252,7 +256,8 @@ def _check_line(uri: ProtocolUri, before: ProtocolUri, changes: Sequence[Operati
     if breaking and uri.continues(before):
         epoch, major = Version(before.version).epoch, Version(before.version).major + 1
         fault = f"{uri.version} has the number of a version that continues {before.version}, and breaks {', '.join(breaking)}."
-        fix = f'Write version = "{f"{epoch}!" if epoch else ""}{major}.0" in protocol.toml, or undo the breaking changes. Nothing was sent.'
+        number = f"{epoch}!{major}.0" if epoch else f"{major}.0"
+        fix = f'Write version = "{number}" in protocol.toml, or undo the breaking changes. Nothing was sent.'
         raise Refused(PublishCode.BREAKING, fault, fix=fix)
 
 
