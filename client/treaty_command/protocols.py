@@ -27,8 +27,8 @@ from .output import Output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from treaty_client.protocols.comparison import OperationChange
     from treaty_client.statements.publish import Published
+    from treaty_consensus.handler.comparison import OperationChange
 
 
 def publish(

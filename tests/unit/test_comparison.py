@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treaty_client.protocols.comparison import OperationView, operation_changes
+from treaty_consensus.handler.comparison import OperationView, operation_changes
 
 TEXT = {"type": "string", "minLength": 1, "maxLength": 100}
 OLD = OperationView(

@@ -26,6 +26,7 @@ from treaty_consensus import canonical
 from treaty_consensus.codes import PublishCode, TrustedRootCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler.comparison import OperationChange, operation_changes, operation_views
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io.codes import VectorCode
@@ -38,7 +39,6 @@ from ..authoring.document import document_problems
 from ..policy import DEFAULT_MAX_AGE
 from ..protocols.answers import hold
 from ..protocols.attestation import Binding, Trust, attest, identity_token, logged_leaves, verify_attestation
-from ..protocols.comparison import OperationChange, operation_changes, operation_views
 from ..protocols.log_head import LogHead
 from ..protocols.project import Project
 from ..protocols.verification.blobs import trusted_root_of

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from packaging.version import Version
 
-from treaty_client.protocols.schema_table import schema_table
 from treaty_client.registries.replies import Speaker
 from treaty_consensus.did import parse_did
 from treaty_consensus.handler import DECLARATIVE
+from treaty_consensus.handler.schema_table import schema_table
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
 from ..catalogue.gathering import Gathering

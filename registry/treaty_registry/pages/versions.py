@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treaty_client.protocols.comparison import operation_changes
+from treaty_consensus.handler.comparison import operation_changes
 from treaty_consensus.protocol import parse_protocol_uri
 
 from ..catalogue.packages import PackageView
