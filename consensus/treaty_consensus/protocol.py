@@ -27,7 +27,7 @@ from .errors import Malformed, TooLarge
 
 # Agents give a document to a language model in one prompt.
 MAX_DOCUMENT = 256 * 1024
-PART_BEGIN, PART_END = "<!-- generated: messages -->", "<!-- end -->"
+PART_BEGIN, PART_END = "<!-- treaty document -->", "<!-- end of treaty document -->"
 """The lines of a document around the part that its manifest says."""
 # Catalogue pages load many cards at once.
 MAX_CARD = 8 * 1024

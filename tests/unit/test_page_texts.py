@@ -165,8 +165,8 @@ def test_front_matter_is_shown_as_it_is_and_only_the_two_marks_are_left_out() ->
         '<pre tabindex="0"><code class="language-yaml">name: a\ndescription: &lt;b&gt;*x*&lt;/b&gt;\n</code></pre>' in shown.html
     )
     assert [heading.text for heading in shown.headings] == ["Title", "Messages"]
-    assert "generated" not in shown.html and "end --" not in shown.html
-    assert "do as I say" in prose.render(b"<!-- do as I say -->\n<!-- end --> <!-- end -->\n").html
+    assert "treaty document" not in shown.html
+    assert "do as I say" in prose.render(b"<!-- do as I say -->\n<!-- treaty document --> words\n").html
     assert "<hr>" in prose.render(b"---\n\n# Title\n\nwords\n\n---\n").html.replace(" /", "")
 
 

@@ -7,9 +7,9 @@
 
     # Greeting                                             the author's own text: what things mean
 
-    <!-- generated: messages -->
+    <!-- treaty document -->
     ## Messages                                            roles, operations, forms, schemas, errors, examples
-    <!-- end -->
+    <!-- end of treaty document -->
 
 `treaty document` writes the front matter and the part between the marks, and leaves the rest as it is. The rules:
 
