@@ -201,6 +201,9 @@ async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_pa
         assert await peer.agree(socket, SHARING, session, sessionId=session) == session
         reply = await peer.query(socket, session)
         assert (reply["queries"], peer.seen[-5][1]["payload"]["acceptedParameters"]) == (2, {"chunkSize": 2048})
+        assert (reply["terms"], reply["changes"]) == ({"chunkSize": 2048}, 1)  # the handler was told
+        await peer.agree(socket, SHARING, session, sessionId=session)
+        assert (await peer.query(socket, session))["changes"] == 1  # a renewal is no change
 
 
 @pytest.mark.parametrize("reply", [True, False])
