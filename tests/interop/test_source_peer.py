@@ -27,6 +27,7 @@ from source_peer import (
 )
 from working_agents import NEW, agents_registry, open_shop
 
+from treaty_agent import Policy
 from treaty_agent.negotiators.negotiator import FaultAdmitted, Proposal, Rejection
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_consensus.errors import TreatyError
@@ -178,15 +179,15 @@ async def test_000_18_a_number_that_fits_no_way_of_counting_is_rejected_by_a_bas
         assert "negotiation.message" in answer["modificationSummary"]
 
 
-async def test_000_21_the_printed_change_to_a_base_without_a_digest_is_rejected_with_the_reason(tmp_path: Path) -> None:
+async def test_000_21_the_printed_change_to_a_base_without_a_digest_is_judged_and_spoken(tmp_path: Path) -> None:
     script = Script()
-    async with serving(tmp_path, script) as (url, _), requester(url) as peer:
+    async with serving(tmp_path, script) as (url, shop), requester(url) as peer:
         await meet(peer)
-        await peer.propose(0, printed("03-candidate-with-base.md"))
-        answer = await peer.last_words()
-        assert answer["status"] == "rejected"
-        assert "https://agent-network-protocol.com/protocols/product-info-0-1-1" in answer["modificationSummary"]
-    assert script.names() == []
+        await agree(peer, printed("03-candidate-with-base.md"))
+        assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
+        (kept,) = shop.agent.context.memory.negotiated.all()
+        assert kept.hash == protocol_hash(printed("03-candidate-with-base.md"))
+    assert script.names() == ["consider", "implement"]
 
 
 async def test_000_21_a_pinned_base_is_read_in_the_printed_form(tmp_path: Path) -> None:
@@ -457,6 +458,22 @@ async def test_000_59_60_the_provider_confirms_the_hash_and_61_leaves_it_out(tmp
         for _ in range(3):
             assert await buy(buyer, url) == LAPTOP
     assert met == ["", protocol_hash(DOCUMENT), protocol_hash(DOCUMENT)]
+
+
+async def test_000_21_the_provider_counters_with_the_printed_change_to_a_base_which_is_not_published(tmp_path: Path) -> None:
+    async def script(peer: SourcePeer) -> None:
+        await greet(peer)
+        await peer.meta("protocolNegotiation")
+        await peer.propose(1, printed("03-candidate-with-base.md"), SUMMARY)
+        assert (await peer.meta("protocolNegotiation"))["status"] == "accepted"
+        await codes(peer)
+        await answer_requests(peer, 1)
+
+    policy = Policy(publishers=["did:wba:publisher.example"], publish=True)
+    buyer = party("buyer", tmp_path, negotiators=ScriptedNegotiators(Script()), policy=policy)
+    async with provider(script) as url, buyer.agent:
+        assert await buy(buyer, url) == LAPTOP
+    assert "publishing failed" in buyer.names()
 
 
 async def test_000_37_38_the_provider_counters_with_the_printed_test_cases(tmp_path: Path) -> None:

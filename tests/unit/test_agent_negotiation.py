@@ -293,7 +293,6 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
     ("text", "said"),
     [
         (UNPINNED, "does not say which bytes are meant"),
-        ((meetings.PROTOCOLS.parents[1] / "tests/vectors/hello/03-candidate-with-base.md").read_text(), "which bytes are meant"),
         (UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {HASH[::-1]}\n\n##"), "its digest differs"),
         (UNPINNED.replace(URI_1, "https://else.example/p").replace("\n\n##", f"\n- Base-SHA-256: {HASH}\n\n##"), "cannot fetch"),
     ],

@@ -196,7 +196,7 @@ async def test_verdicts_that_are_not_allowed(server: ScriptedModel, negotiators:
 
 
 async def test_what_is_no_document_is_refused_without_a_model(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
-    text = "# Tickets\n\nThis is based on another protocol (URI: https://registry.example/p)."
+    text = "# Tickets\n\n- Base: https://registry.example/p\n"
     with pytest.raises(Refused, match="does not say which bytes are meant"):
         await source(negotiators, script(server)).consider(text, "", last=False)
     assert server.seen == []
