@@ -18,7 +18,14 @@ from pathlib import Path
 from docs.generate.syntax import tree_of
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+SOURCES = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 """The folders of the packages."""
 FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "demo", "examples", "bench", "tools", "deploy")
 """The folders of all Python."""
@@ -35,6 +42,7 @@ LINES = {
     "treaty_handoff": 2_800,
     "treaty_io": 4_700,
     "treaty_registry": 29_900,
+    "treaty_routing": 450,
     "treaty_sandbox": 5_000,
 }
 """The budget of each package, in lines of product Python. `protocols`: all handlers of the catalogue."""
