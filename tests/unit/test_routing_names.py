@@ -15,6 +15,7 @@ import treaty_routing
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError
 from treaty_routing import MESSAGE_ROUTE_TO_NONE, Action, Environment, Message, Role, UserRequirement
 from treaty_routing.agents import AgentEnvironment, join
+from treaty_routing.handler.environment import Full
 
 PROTOCOLS = LocalProtocols([FOLDER])
 URI = PROTOCOLS.uri("message-routing")
@@ -105,6 +106,16 @@ async def test_005_09_one_action_publishes_more_than_a_round_takes(count: int) -
     assert noter.noted == [f"part {number}" for number in range(128)]
     await run_all(environment)
     assert noter.noted == [f"part {number}" for number in range(count)]
+
+
+def test_the_user_is_told_when_too_many_messages_wait() -> None:
+    environment = Environment()
+    environment.add_role(Noter())
+    for number in range(256):
+        environment.publish_message(Message(str(number)))
+    with pytest.raises(Full):
+        environment.publish_message(Message("one more"))
+    assert len(environment.messages) == 256
 
 
 async def test_a_history_says_how_many_messages_are_gone() -> None:

@@ -11,9 +11,7 @@ class Action:
     name: str = ""
 
     def __init__(self, **kwargs: Any) -> None:
-        self.name = type(self).__name__
-        for attribute, value in kwargs.items():
-            setattr(self, attribute, value)
+        vars(self).update({"name": type(self).__name__, **kwargs})
 
     async def run(self, *args: Any, **kwargs: Any) -> Any:
         """Do it with a role's history: return a `Message`, or a text."""

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from .action import Action, UserRequirement
 from .handler.flow import IDLE, Flow
 from .message import Message, any_to_str, any_to_str_set, received
 
+Actions: TypeAlias = Iterable[Action | type[Action]]
 BY_ORDER, REACT = "by_order", "react"
 _published: ContextVar[list[Message] | None] = ContextVar("published", default=None)
 
 
 def published_by_action(message: Message) -> bool:
-    """Keep a message for the end of the action that runs now, whose messages are published together. Return False outside of an
-    action."""
+    """Keep a message for the end of the action that runs now. Return False outside of an action."""
     waiting = _published.get()
     if waiting is not None:
         waiting.append(message)
@@ -50,25 +50,25 @@ class RoleContext:
     news: list[Message] = field(default_factory=list)
     history: list[Message] = field(default_factory=list)
     todo: Action | None = None
-    watch: set[str] = field(default_factory=lambda: {any_to_str(UserRequirement)})
+    watch: set[str] = field(default_factory=set)
     react_mode: str = REACT
     max_react_loop: int = 1
 
 
 class Role:
-    """One member. Derive from it, and call `set_actions` and `_watch`. Keyword arguments become attributes.
+    """One member, with the given actions and causes, or those that a derived class sets by `set_actions` and `_watch`. Further
+    keyword arguments become attributes.
 
     `name`: unique in the environment; the environment gives a name of its class and a number to a role without one.
     """
 
     name: str = ""
-    profile: str = ""
-    goal: str = ""
-    constraints: str = ""
-    desc: str = ""
+    profile = goal = constraints = desc = ""
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.rc, self.actions = RoleContext(), list[Action]()
+    def __init__(self, *, actions: Actions = (), watch: Iterable[object] = (UserRequirement,), **kwargs: Any) -> None:
+        self.rc = RoleContext()
+        self.set_actions(actions)
+        self._watch(watch)
         for attribute, value in kwargs.items():
             setattr(self, attribute, value)
 
@@ -77,7 +77,7 @@ class Role:
         """Return the names of the actions."""
         return [any_to_str(action) for action in self.actions]
 
-    def set_actions(self, actions: Iterable[Action | type[Action]]) -> None:
+    def set_actions(self, actions: Actions) -> None:
         """Set the actions, classes or objects. Raises `ValueError` for two of one class."""
         self.actions = [action() if isinstance(action, type) else action for action in actions]
         if len(set(self.states)) < len(self.actions):
