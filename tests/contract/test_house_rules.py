@@ -106,6 +106,7 @@ PRIVATE_FOREIGN = {
     "_from_parts",
     "_build_dsse_request",
     "_parser",
+    "_act",
     "_observe",
     "_set_react_mode",
     "_watch",

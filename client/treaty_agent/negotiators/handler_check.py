@@ -188,12 +188,12 @@ def roles_of(manifest: Manifest) -> tuple[Role, Role]:
 
 
 async def complete_cases(runtime: Runtime, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
-    """Find what the messages of cases of the source's form mean to a handler: the operation and the arguments that a request
-    leads to, and the outcome that a response gives to the caller.
+    """Find what cases of the source's form mean to a handler: the operation and the arguments that a request leads to, and the
+    outcome that a response gives to the caller.
 
-    The caller must send the request. The server must send a response of the same form as the shown one, from which the caller
-    gets the same outcome: its words for people may be others. A request that the server answers without its application is
-    checked and left out. Raises `Refused` (`negotiation.code`) and the errors of the sandbox.
+    The caller must send the request. The server must send a response of the form of the shown one, which gives the caller the
+    same outcome: its words for people may be others. A request that the server answers without its application is checked and
+    left out. Raises `Refused` (`negotiation.code`) and the errors of the sandbox.
     """
     calls = _calls(cases)
     if len(calls) == len(cases):
@@ -319,36 +319,30 @@ def _calls(cases: Sequence[Case]) -> tuple[TestCase, ...]:
 
 
 class _Reading:
-    """Read what the messages of cases mean, in three sessions. `asking` gets the shown responses, `checking` those that `serving`
-    sends. The cases come in their order, since a session may remember earlier ones."""
+    """Read the messages of cases of the source's form, in three sessions: `asking` gets the shown responses, `checking` those
+    that `serving` sends."""
 
     def __init__(self, asking: _Conversation, checking: _Conversation, serving: _Conversation) -> None:
-        self._callers, self._serving = (asking, checking), serving
+        self._asking, self._checking, self._serving = asking, checking, serving
 
     async def completed(self, cases: Sequence[Case]) -> tuple[TestCase, ...]:
-        """Return the cases with their calls. Raises `Refused` for a message that the code does not send or read."""
-        completed = list[TestCase]()
-        for number, case in enumerate(cases, 1):
-            for side in (*self._callers, self._serving):
-                side.at(number, case)
-            effects = await self._serving.give(Received(peer=PEER, data=case.request.data))
-            if isinstance(case, MessageCase) and not any(isinstance(effect, Invoke) for effect in effects):
-                self._sent(effects, case.response)
-                continue
-            invoked = self._serving.one(effects, Invoke, f"after {_shown(case.request)}")
-            call = await self._with_call(case, invoked, number) if isinstance(case, MessageCase) else case
-            if isinstance(case, TestCase):
-                await self._serving.give(_result(invoked.call, case.outcome))
-                for caller in self._callers:
-                    await self._outcome(caller, f"c{number}", invoked, case.request, case.response)
-            completed.append(call)
-        return tuple(completed)
+        """Return all cases with their calls. Raises `Refused` for a message that the code does not send or read."""
+        read = [
+            case if isinstance(case, TestCase) else await self._with_call(case, number) for number, case in enumerate(cases, 1)
+        ]
+        return tuple(case for case in read if case is not None)
 
-    async def _with_call(self, case: MessageCase, invoked: Invoke, number: int) -> TestCase:
-        asking, checking = self._callers
-        outcome = await self._outcome(asking, f"c{number}", invoked, case.request, case.response)
+    async def _with_call(self, case: MessageCase, number: int) -> TestCase | None:
+        for side in (self._asking, self._checking, self._serving):
+            side.at(number, case)
+        effects = await self._serving.give(Received(peer=PEER, data=case.request.data))
+        if not any(isinstance(effect, Invoke) for effect in effects):
+            self._sent(effects, case.response)
+            return None
+        invoked = self._serving.one(effects, Invoke, f"after {_shown(case.request)}")
+        outcome = await self._outcome(self._asking, f"c{number}", invoked, case.request, case.response)
         sent = self._sent(await self._serving.give(_result(invoked.call, outcome)), case.response)
-        understood = await self._outcome(checking, f"c{number}", invoked, case.request, sent)
+        understood = await self._outcome(self._checking, f"c{number}", invoked, case.request, sent)
         if _json(describe(understood)) != _json(describe(outcome)):
             self._serving.fail(f"a response that means {_json(describe(outcome))}", _shown(sent))
         return TestCase(case.title, invoked.operation, invoked.arguments, outcome, case.request, sent, case.expected)
@@ -359,46 +353,37 @@ class _Reading:
         """Make the call that a request stands for, and return the outcome that the response gives."""
         ids = Ids(_CALLER_SEED)  # of one case: a foreign text may use an id twice
         effects = await side.give(Call(call=call, operation=invoked.operation, arguments=invoked.arguments))
-        sent = side.one(effects, Send, "because of the call")
-        if not ids.matches(request, sent.data):
-            side.fail(f"the request {_shown(request)}", f"{_bytes(sent.data)} ({_DRAWN})")
+        _expect_message(side, effects, request, ids, "request")
         effects = await side.give(Received(peer=PEER, data=ids.fill(response)))
         returned = side.one(effects, Return, f"after the response {_shown(response)}")
         return returned.error if returned.error is not None else Success(returned.value)
 
     def _sent(self, effects: Sequence[Effect], shown: CaseMessage) -> CaseMessage:
         """Return the response that the serving role sent. It has the form of the shown one."""
-        sent = self._serving.one(effects, Send, "as the response")
         if shown.notation != "json":
-            if not Ids(_CALLER_SEED).matches(shown, sent.data):
-                self._serving.fail(f"the response {_shown(shown)}", f"{_bytes(sent.data)} ({_DRAWN})")
+            _expect_message(self._serving, effects, shown, Ids(_CALLER_SEED), "response")
             return shown
+        sent = self._serving.one(effects, Send, "as the response")
         try:
-            message = CaseMessage("json", decode_json(sent.data))
+            content = decode_json(sent.data)
         except ValueError:
-            self._serving.fail("a response in JSON", _bytes(sent.data))
-        if not _is_alike(shown.content, message.content):
+            content = None
+        if _form(content) != _form(shown.content):
             self._serving.fail(f"a response of the form of {_shown(shown)}", _bytes(sent.data))
-        return message
+        return CaseMessage("json", content)
 
 
-def _is_alike(expected: Value, actual: Value) -> bool:
-    """Return whether two JSON values are equal except for texts."""
-    match expected, actual:
-        case dict(), dict():
-            return expected.keys() == actual.keys() and all(_is_alike(expected[name], actual[name]) for name in expected)
-        case list(), list():
-            return len(expected) == len(actual) and all(map(_is_alike, expected, actual))
-        case str(), str():
-            return True
-        case _:
-            return json.dumps(expected) == json.dumps(actual)
+def _form(value: Value) -> object:
+    """Return a JSON value without its texts."""
+    if isinstance(value, dict):
+        return {name: _form(item) for name, item in value.items()}
+    return [_form(item) for item in value] if isinstance(value, list) else "" if isinstance(value, str) else json.dumps(value)
 
 
-def _expect_response(serving: _Conversation, effects: Sequence[Effect], case: TestCase, ids: Ids) -> None:
-    sent = serving.one(effects, Send, "because of the result")
-    if not ids.matches(case.response, sent.data):
-        serving.fail(f"the response {_shown(case.response)}", f"{_bytes(sent.data)} ({_DRAWN})")
+def _expect_message(side: _Conversation, effects: Sequence[Effect], message: CaseMessage, ids: Ids, what: str) -> None:
+    sent = side.one(effects, Send, f"as the {what}")
+    if not ids.matches(message, sent.data):
+        side.fail(f"the {what} {_shown(message)}", f"{_bytes(sent.data)} ({_DRAWN})")
 
 
 async def _caller_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCase]) -> bytes:
@@ -407,9 +392,7 @@ async def _caller_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCa
         side.at(number, case)
         call = f"c{number}"
         effects = await side.give(Call(call=call, operation=case.operation, arguments=dict(case.arguments)))
-        sent = side.one(effects, Send, "because of the call")
-        if not ids.matches(case.request, sent.data):
-            side.fail(f"the request {_shown(case.request)}", f"{_bytes(sent.data)} ({_DRAWN})")
+        _expect_message(side, effects, case.request, ids, "request")
         effects = await side.give(Received(peer=PEER, data=ids.fill(case.response)))
         returned = side.one(effects, Return, f"after the response {_shown(case.response)}")
         if returned.call != call or not _is_outcome(returned, case.outcome, ids):
@@ -425,7 +408,7 @@ async def _server_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCa
         invoked = side.one(await side.give(Received(peer=PEER, data=case.request.data)), Invoke, f"after {_shown(case.request)}")
         if invoked.operation != case.operation or not ids.same(dict(case.arguments), invoked.arguments):
             side.fail(f"{case.operation} with {_json(dict(case.arguments))}", invoked)
-        _expect_response(side, await side.give(_result(invoked.call, case.outcome)), case, ids)
+        _expect_message(side, await side.give(_result(invoked.call, case.outcome)), case.response, ids, "response")
     await side.give(Close())
     return format_vector(f"The test cases, as {role}", role, side.steps)
 

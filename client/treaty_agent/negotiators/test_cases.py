@@ -33,7 +33,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -67,7 +66,8 @@ _LABELS = tuple(
     re.compile(rf"\s*(?:[-*+]\s+)?(?:\*\*)?(?:{names})(?:\*\*)?\s*[:：]\s*(?:\*\*)?\s*(.*)", re.IGNORECASE)
     for names in ("测试请求数据|Test request data", "测试响应数据|Test response data", "测试预期结果|(?:Test )?expected results?")
 )
-_SOURCE_FENCE = re.compile(r"(`{3,})(\w*)")
+_SOURCE_FENCE = re.compile(r"(`{3,})\w*")
+_SOURCE_BLOCK = re.compile(r"(`{3,})(\w*)\n(.*)\n\s*\1", re.DOTALL)
 _FENCE = re.compile(r"(`{3,})(json|text|base64)")
 
 
@@ -244,13 +244,12 @@ class _Lines:
         self._next += 1
         return cast(Notation, fence[2]), "\n".join(self._lines[begin : self._next - 1])
 
-    def section(self, label: re.Pattern[str]) -> tuple[Notation | None, str]:
-        """Return the content below a label of the source's form, up to the next label or case, and the notation of its block,
-        None without one."""
+    def section(self, label: re.Pattern[str]) -> str:
+        """Return the content below a label of the source's form, up to the next label or case."""
         match = label.fullmatch(self.take())
         if match is None:
             self.wrong("is not the label that is due")
-        begin, content, fence = self._next, [match[1]] if match[1] else list[str](), ""
+        content, fence = [match[1]], ""
         while self._next < len(self._lines):
             line = self._lines[self._next].strip()
             if not fence and (_SOURCE_HEADING.fullmatch(line) or any(other.fullmatch(line) for other in _LABELS)):
@@ -260,8 +259,8 @@ class _Lines:
             content.append(self._lines[self._next])
             self._next += 1
         if fence:
-            self.wrong(f"ends the text, but a block below line {begin} is still open")
-        return _unfenced("\n".join(content).strip())
+            self.wrong("ends the text, but a block is still open")
+        return "\n".join(content).strip()
 
     def wrong(self, what: str) -> NoReturn:
         """Raise `Malformed` for the last line that was taken."""
@@ -293,30 +292,19 @@ def _message_case(lines: _Lines) -> MessageCase:
     assert heading is not None  # the caller looked
     title = printable(" ".join((heading[2] or heading[1]).split()), MAX_TITLE)[:MAX_TITLE]
     request, response = (_source_message(lines, label) for label in _LABELS[:2])
-    expected = " ".join(lines.section(_LABELS[2])[1].split())
+    expected = " ".join(lines.section(_LABELS[2]).split())
     if not _is_line(expected, MAX_EXPECTED):
         lines.wrong(f"ends an expected result without text, or of more than {MAX_EXPECTED} characters")
     return MessageCase(title, request, response, expected)
 
 
 def _source_message(lines: _Lines, label: re.Pattern[str]) -> CaseMessage:
-    notation, text = lines.section(label)
-    if notation not in ("text", "base64"):
-        with suppress(ValueError):
-            return CaseMessage("json", decode_json(text.encode("utf-8")))
+    text = lines.section(label)
+    block = _SOURCE_BLOCK.fullmatch(text)
+    if block is not None and block[2] in ("text", "base64"):
+        return _message_of(lines, cast(Notation, block[2]), block[3])
     # Words without a block describe a message, and are none.
-    if notation is None or not text:
-        lines.wrong("ends a message that is neither JSON nor in a block")
-    return _message_of(lines, "base64" if notation == "base64" else "text", text)
-
-
-def _unfenced(text: str) -> tuple[Notation | None, str]:
-    first, _, rest = text.partition("\n")
-    fence = _SOURCE_FENCE.fullmatch(first.strip())
-    if fence is None or not rest:
-        return None, text
-    notation = fence[2] if fence[2] in ("text", "base64") else "json"
-    return cast(Notation, notation), rest.rpartition("\n")[0]
+    return CaseMessage("json", _value(lines, block[3] if block else text))
 
 
 def _json(lines: _Lines, label: str) -> Value:
@@ -376,15 +364,11 @@ def _is_line(text: str, limit: int) -> bool:
 
 
 def _formatted(number: int, case: Case) -> str:
-    call = (
-        [
-            f"**Operation**: `{case.operation}`",
-            f"**Arguments**:\n\n{_block('json', dict(case.arguments))}",
-            f"**Outcome**:\n\n{_block('json', describe(case.outcome))}",
-        ]
-        if isinstance(case, TestCase)
-        else []
-    )
+    call = []
+    if isinstance(case, TestCase):
+        call.append(f"**Operation**: `{case.operation}`")
+        call.append(f"**Arguments**:\n\n{_block('json', dict(case.arguments))}")
+        call.append(f"**Outcome**:\n\n{_block('json', describe(case.outcome))}")
     parts = [
         f"# Test case {number}: {case.title}",
         *call,

@@ -12,7 +12,7 @@ from .message import Message, received
 from .role import Role, published_by_action
 
 MAX_MESSAGES, MAX_BYTES = 100_000, 64 * 1024 * 1024
-"""Messages and their bytes in a history, and in what a role has seen, unless the environment says so. A session keeps less."""
+"""Messages and their bytes in a history, and in the memory of a role, unless the environment says so. A session keeps less."""
 
 
 class Context(SimpleNamespace):
@@ -23,7 +23,7 @@ class Environment:
     """Roles, and the messages between them. For one event loop. `roles`: by name."""
 
     def __init__(self, context: Context | None = None, *, max_messages: int = MAX_MESSAGES, max_bytes: int = MAX_BYTES) -> None:
-        """Have no roles. `max_messages`, `max_bytes`: the room for the history, and for what each role has seen."""
+        """Have no roles. `max_messages`, `max_bytes`: the room for the history, and for the messages that each role has seen."""
         self.context = context or Context()
         self.roles: dict[str, Role] = {}
         self._room = max_messages, max_bytes
@@ -70,7 +70,7 @@ class Environment:
         return "".join(f"\n{message.role}: {message.instruct_content or message.content}" for message in self.messages)
 
     async def recall(self, role: Role) -> list[Message]:
-        """Return what a role has seen, oldest first."""
+        """Return the messages that a role has seen, oldest first."""
         return _shown(self._members[role.name].memory)
 
     def _memory(self) -> Memory:

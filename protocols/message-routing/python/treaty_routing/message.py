@@ -36,7 +36,7 @@ def any_to_str_set(value: object) -> set[str]:
 
 @dataclass
 class Message:
-    """A message. What is empty has its default.
+    """A message. An empty field has its default.
 
     `instruct_content`: a mapping or an object with `model_dump`, for programs. The receiver gets a mapping.
     `role`: of the sender; another word than `user`, `system` and `assistant` is sent as `assistant`.

@@ -29,13 +29,13 @@ def published_by_action(message: Message) -> bool:
 
 
 class RoleEnvironment(Protocol):
-    """What a role uses of its environment: `environment.Environment`, or `agents.JoinedEnvironment` at another agent."""
+    """The environment, as a role uses it: `environment.Environment`, or `agents.JoinedEnvironment` at another agent."""
 
     def publish_message(self, message: Message) -> bool:
         """Publish a message."""
 
     async def recall(self, role: Role) -> list[Message]:
-        """Return what the role has seen, oldest first."""
+        """Return the messages that the role has seen, oldest first."""
 
 
 @dataclass
