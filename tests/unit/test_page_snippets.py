@@ -31,7 +31,12 @@ def snippets_of(folder: Path) -> tuple[LocalProtocols, Snippets]:
 async def run(program: str, printed: asyncio.Queue[Value], *arguments: str) -> None:
     """Run a program as `python FILE ARGUMENTS` does, in this loop. `printed`: takes what it prints."""
     code, _, started = program.rpartition("asyncio.run(")
-    names: dict[str, Any] = {"print": lambda *values, **_: [printed.put_nowait(value) for value in values]}
+
+    def note(*values: Value, **_options: object) -> None:
+        for value in values:
+            printed.put_nowait(value)
+
+    names: dict[str, Any] = {"print": note}
     exec(compile(code, "snippet.py", "exec"), names)
     assert started.startswith("main(")
     await names["main"](*arguments)
