@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -163,22 +163,22 @@ def read_test_cases(text: str) -> ReadCases:
             whole = False
             continue
         tried += 1
-        found = _attempt(lines, place, _case) or _attempt(lines, place, _message_case)
-        if found is None:
+        try:
+            cases.append(_foreign_case(lines, place))
+        except Malformed:
             whole = False
             lines.back_to(place)
             lines.take()
-        else:
-            cases.append(found)
     return ReadCases(tuple(cases), whole)
 
 
-def _attempt(lines: _Lines, place: int, take: Callable[[_Lines], Case]) -> Case | None:
+def _foreign_case(lines: _Lines, place: int) -> Case:
     lines.back_to(place)
     try:
-        return take(lines)
+        return _case(lines)
     except Malformed:
-        return None
+        lines.back_to(place)
+        return _message_case(lines)
 
 
 def format_test_cases(cases: Sequence[Case]) -> str:
