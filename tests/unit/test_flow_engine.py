@@ -679,7 +679,8 @@ def test_001_19_a_cached_negotiation_confirms_the_extensions_that_the_peer_took_
     assert only(wire, "protocol-confirmation").extensions == {}
     wire.settle()
     # This peer knows them, and takes them now.
-    assert payloads(wire.sent, "protocol-confirmation")[-1].extensions == agreed.extensions
+    last: Any = payloads(wire.sent, "protocol-confirmation")[-1]
+    assert last.extensions == agreed.extensions
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
 
 

@@ -14,6 +14,7 @@ from treaty_agent.negotiators.test_cases import (
     CaseMessage,
     MessageCase,
     Success,
+    TestCase,
     format_test_cases,
     parse_test_cases,
     read_test_cases,
@@ -107,7 +108,8 @@ def test_000_37_of_a_foreign_text_the_cases_in_the_form_are_read() -> None:
     assert read_test_cases(BOOKING.replace("# Test case", "# 测试用例")) == ((), False)
     assert read_test_cases(BOOKING.replace("**Outcome**", "**结果**", 1)) == ((book, cancel), False)
     assert read_test_cases(BOOKING.replace("\n", "\r\n")) == ((search, book, cancel), True)
-    assert read_test_cases("# Test case 1: One\n" + BOOKING.partition("# Test case 2: ")[2].partition("\n")[2]).cases[0].operation
+    first = read_test_cases("# Test case 1: One\n" + BOOKING.partition("# Test case 2: ")[2].partition("\n")[2]).cases[0]
+    assert isinstance(first, TestCase) and first.operation
 
 
 SOURCE = """# Test case 1

@@ -251,7 +251,7 @@ class Named(Role):  # type: ignore[misc]
 
 def listing(rounds: int) -> dict[str, Any]:
     """The source's listing, with our fillings of its actions."""
-    from metagpt.actions.add_requirement import UserRequirement
+    from metagpt.actions.add_requirement import UserRequirement  # type: ignore[import-not-found]
     from metagpt.const import MESSAGE_ROUTE_TO_NONE  # type: ignore[import-not-found]
     from metagpt.context import Context  # type: ignore[import-not-found]
 
@@ -274,7 +274,7 @@ def _class(base: type, name: str) -> Any:
 
 
 def _requirement() -> Any:
-    from metagpt.actions.add_requirement import UserRequirement  # type: ignore[import-not-found]
+    from metagpt.actions.add_requirement import UserRequirement
 
     return UserRequirement
 
