@@ -280,9 +280,7 @@ def _case(lines: _Lines, number: int | None = None) -> TestCase:
         lines.wrong("ends arguments that are no JSON object")
     outcome = _outcome(lines)
     request, response = _message(lines, "Test request data"), _message(lines, "Test response data")
-    expected = lines.labelled("Expected result")
-    if not _is_line(expected, MAX_EXPECTED):
-        lines.wrong(f"says no expected result in one line of at most {MAX_EXPECTED} characters")
+    expected = _expected(lines, lines.labelled("Expected result"))
     return TestCase(heading[2], operation[1], arguments, outcome, request, response, expected)
 
 
@@ -292,10 +290,14 @@ def _message_case(lines: _Lines) -> MessageCase:
     assert heading is not None  # the caller looked
     title = printable(" ".join((heading[2] or heading[1]).split()), MAX_TITLE)[:MAX_TITLE]
     request, response = (_source_message(lines, label) for label in _LABELS[:2])
-    expected = " ".join(lines.section(_LABELS[2]).split())
-    if not _is_line(expected, MAX_EXPECTED):
-        lines.wrong(f"ends an expected result without text, or of more than {MAX_EXPECTED} characters")
+    expected = _expected(lines, " ".join(lines.section(_LABELS[2]).split()))
     return MessageCase(title, request, response, expected)
+
+
+def _expected(lines: _Lines, expected: str) -> str:
+    if not _is_line(expected, MAX_EXPECTED):
+        lines.wrong(f"says no expected result in one line of at most {MAX_EXPECTED} characters")
+    return expected
 
 
 def _source_message(lines: _Lines, label: re.Pattern[str]) -> CaseMessage:
