@@ -66,7 +66,7 @@ RECIPIENTS = [Noter, Noter(), "Noter", {Noter, "Eve"}, ["app.roles.Noter"], ("No
 
 @pytest.mark.parametrize("recipient", RECIPIENTS)
 @pytest.mark.parametrize("cause", [Split, Split(), "Split", "app.actions.Split"])
-async def test_005_02_classes_objects_sets_and_module_paths_are_names(recipient: Any, cause: Any) -> None:
+async def test_005_20_classes_objects_sets_and_module_paths_are_names(recipient: Any, cause: Any) -> None:
     environment, bob = Environment(), Noter(name="Bob")
     environment.add_roles([bob])
     message = Message("x", send_to=recipient, cause_by=cause, sent_from=bob)
@@ -98,7 +98,7 @@ async def test_roles_without_a_name_get_one_each_and_a_class_is_all_of_them() ->
 
 
 @pytest.mark.parametrize("count", [129, 256])
-async def test_005_09_one_action_publishes_more_than_a_round_takes(count: int) -> None:
+async def test_005_18_one_action_publishes_more_than_a_round_takes(count: int) -> None:
     environment, noter = Environment(), Noter()
     environment.add_roles([Splitter(), noter])
     environment.publish_message(Message(str(count)))
@@ -118,7 +118,7 @@ def test_the_user_is_told_when_too_many_messages_wait() -> None:
     assert len(environment.messages) == 256
 
 
-async def test_a_history_says_how_many_messages_are_gone() -> None:
+async def test_005_19_a_history_says_how_many_messages_are_gone() -> None:
     environment, talker = Environment(max_messages=3), Noter(name="talker")
     environment.add_role(talker)
     histories = []
