@@ -241,6 +241,8 @@ async def test_a_peer_that_accepts_and_drops_gets_a_bounded_number_of_connection
 class Dying:
     """A handler that dies with each message of its peer."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler) -> None:
         self.inner = inner
 
