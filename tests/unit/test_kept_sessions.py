@@ -90,6 +90,7 @@ class Room:
         return msgspec.json.decode(text, type=KeptRoom).session
 
 
+@pytest.mark.threat(377, 379)
 async def test_an_event_is_on_disk_after_its_values_and_timers_and_before_others_see_it(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.handler.effects = [
@@ -114,6 +115,7 @@ async def test_an_event_is_on_disk_after_its_values_and_timers_and_before_others
     await room.host.close()
 
 
+@pytest.mark.threat(377)
 async def test_an_event_that_cannot_be_written_is_told_to_nobody(tmp_path: Path) -> None:
     room = Room(tmp_path)
     await room.host.received(b"", peer=ADA)
@@ -143,6 +145,7 @@ async def test_a_session_that_ends_or_has_no_snapshot_leaves_no_file(tmp_path: P
     await room.host.close()
 
 
+@pytest.mark.threat(377)
 def test_the_next_process_tells_of_the_members_functions_and_calls_that_are_gone_and_its_timers_go_on(tmp_path: Path) -> None:
     async def main() -> None:
         first = Room(tmp_path)
@@ -181,6 +184,7 @@ def test_the_next_process_tells_of_the_members_functions_and_calls_that_are_gone
     run(main())
 
 
+@pytest.mark.threat(378)
 @pytest.mark.parametrize(
     "damage",
     [
@@ -218,6 +222,7 @@ def signed(text: bytes) -> bytes:
     return hashlib.sha256(text).hexdigest().encode() + b"\n" + text
 
 
+@pytest.mark.threat(378)
 async def test_a_room_is_had_by_one_process_alone(tmp_path: Path) -> None:
     room = Room(tmp_path)
     await room.file.write(EMPTY)
@@ -229,6 +234,7 @@ async def test_a_room_is_had_by_one_process_alone(tmp_path: Path) -> None:
     assert Room(tmp_path).file.kept == EMPTY
 
 
+@pytest.mark.threat(378)
 async def test_a_room_of_another_handler_is_named_in_the_log_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     room = Room(tmp_path)
     await room.file.write(EMPTY)

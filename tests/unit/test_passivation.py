@@ -515,6 +515,7 @@ def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch
 
 
 @simulated
+@pytest.mark.threat(379)
 async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_and_not_a_timer_that_kills_each() -> None:
     case = Case()
     handler = await case.open()

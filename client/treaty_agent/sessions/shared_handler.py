@@ -345,9 +345,10 @@ class SharedHandler(CallingSession):
             except TreatyError as error:
                 if error.code not in MEMBER_FAULTS:
                     raise
-                self.leave(member)
+                # First: `leave` settles the wait of a member that leaves by itself.
                 if not done.done():
                     done.set_exception(error)
+                self.leave(member)
             else:
                 if not done.done():
                     done.set_result(None)
