@@ -9,9 +9,7 @@ class KeptSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     """A session between two events.
 
     `seed`: of its parameters. `snapshot`: of its handler. `peers`: its members. `calls`, `invokes`: those without an answer,
-    id → operation. `timers`: name → when it is due, in milliseconds since 1970. `stored`: key → bytes of `Persist`.
-
-    The runtime, which has no clock and no store, leaves `timers` and `stored` empty. Its caller fills them in.
+    id → operation. `timers`: name → when it is due, in milliseconds since 1970. The runtime has no clock: its caller sets them.
     """
 
     seed: str
@@ -20,4 +18,3 @@ class KeptSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     calls: dict[str, str]
     invokes: dict[str, str]
     timers: dict[str, int] = {}
-    stored: dict[str, int] = {}

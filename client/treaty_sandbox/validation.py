@@ -113,8 +113,9 @@ class SessionRules:
         return KeptSession(seed, snapshot, sorted(self.peers), calls, invokes)
 
     def restore(self, kept: KeptSession) -> None:
-        """Go on from the rules of a kept session. Its streams have no credit: their callers and functions are gone."""
-        self._opened, self.peers, self._timers, self._stored = True, set(kept.peers), set(kept.timers), dict(kept.stored)
+        """Go on from the rules of a kept session. Its streams have no credit: their callers and functions are gone. The sizes of
+        stored values are counted anew; the store bounds them too."""
+        self._opened, self.peers, self._timers = True, set(kept.peers), set(kept.timers)
         self._calls = {id: _Pending(self.role.calls[name]) for id, name in kept.calls.items()}
         self._invokes = {id: _Pending(self.role.invokes[name]) for id, name in kept.invokes.items()}
 

@@ -25,6 +25,7 @@ from treaty_agent.sessions.operations import Functions
 from treaty_agent.sessions.room_file import KeptRoom, RoomFile
 from treaty_agent.testing import Simulation, run
 from treaty_handler import (
+    Call,
     Cancel,
     Cancelled,
     Effect,
@@ -40,6 +41,7 @@ from treaty_handler import (
     Timer,
 )
 from treaty_io.identity import UNNAMED
+from treaty_sandbox.in_process import LocalSession
 from treaty_sandbox.kept_session import KeptSession
 
 URI, LOCAL, WHEEL = "https://registry.example/protocols/example.com/room/1.0", "did:wba:room.example", "ab" * 32
@@ -264,6 +266,77 @@ def test_a_restarted_agent_goes_on_with_its_room_and_members_come_back(tmp_path:
                         await member.has_heard(*(f"Text {past}." for past in range(1, number + 1)))
                         assert len(member.heard) == number
                     await meeting.room.aclose()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("code", "stays"), [("handler.failed", False), ("sandbox.died", False), ("system.file", True)])
+def test_a_fault_of_the_handler_ends_a_room_and_one_of_the_machine_does_not(
+    code: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = LocalSession.handle
+
+    async def fail(session: LocalSession, event: Event) -> list[Effect]:
+        if isinstance(event, Call) and event.arguments["text"] == "Fail.":
+            raise Unavailable(code, "It failed.")
+        return await handle(session, event)
+
+    monkeypatch.setattr(LocalSession, "handle", fail)
+
+    async def main() -> None:
+        async with Simulation([ASSEMBLY]) as simulation, AsyncExitStack() as stack:
+            meeting = Meeting(simulation)
+            await meeting.room.prepare()
+            shared = meeting.room.shared(meeting.uri)
+            await shared.call("announce", text="Before.")
+            [file] = (meeting.room.context.home / "rooms").rglob("*.room")
+            before = file.read_bytes()
+            with pytest.raises(TreatyError):
+                await shared.call("announce", text="Fail.")
+            assert (file.read_bytes() == before) if stays else not file.exists()
+            # The next one begins at once, or goes on.
+            ada, says = await meeting.joined(stack, "ada.example")
+            await ada.has_heard("Before.")  # by its snapshot, or as the room has stored it
+            assert await says.call("say", text="After.") == 2
+
+    run(main())
+
+
+def test_ids_of_calls_are_unique_in_a_session_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle, ids = LocalSession.handle, list[str]()
+
+    async def note(session: LocalSession, event: Event) -> list[Effect]:
+        ids.extend([event.call] if isinstance(event, Call) and session.role == "room" else [])
+        return await handle(session, event)
+
+    monkeypatch.setattr(LocalSession, "handle", note)
+
+    async def main() -> None:
+        async with Simulation([ASSEMBLY]) as simulation:
+            for _ in range(2):
+                meeting = Meeting(simulation)
+                await meeting.room.prepare()
+                for _ in range(2):
+                    await meeting.room.shared(meeting.uri).call("announce", text="Hello.")
+                await meeting.room.aclose()
+
+    run(main())
+    assert len(ids) == len(set(ids)) == 4
+
+
+def test_an_agent_waits_until_the_process_before_lets_its_room_go() -> None:
+    async def main() -> None:
+        async with Simulation([ASSEMBLY]) as simulation, AsyncExitStack() as stack:
+            first, second = Meeting(simulation), Meeting(simulation)
+            await first.room.prepare()
+            await first.room.shared(first.uri).call("announce", text="First.")
+            await second.room.prepare()
+            assert second.room.unserved[second.uri].code == "system.held"
+            await first.room.aclose()
+            await asyncio.sleep(10)  # it tries again soon
+            assert not second.room.unserved
+            ada, _ = await second.joined(stack, "ada.example")
+            await ada.has_heard("First.")
 
     run(main())
 

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Role
 from treaty_io.codes import SessionCode
@@ -172,9 +170,6 @@ class HandlerHosts:
         room: RoomFile | None = None,
     ) -> HandlerHost:
         kept = room.kept if room is not None else None
-        if kept is not None:
-            stored = await self._state(protocol, role, request, is_shared=True).load()
-            kept = msgspec.structs.replace(kept, stored={key: len(value) for key, value in stored.items()})
         handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer.did, kept=kept)
         context = HandlerContext(
             request.peer,
