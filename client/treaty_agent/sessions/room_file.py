@@ -22,7 +22,7 @@ import msgspec
 
 from treaty_consensus import canonical
 from treaty_consensus.codes import SystemCode
-from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.errors import Malformed, TreatyError, Unavailable
 from treaty_io import durable
 from treaty_sandbox.kept_session import KeptSession
 
@@ -70,27 +70,20 @@ class RoomFile:
             durable.make_folder(self.path.parent, private=True)
             # Two processes of one home would each tell their members of another room.
             self._lock = durable.open_locked(self.path.with_suffix(".lock"), wait=False)
-            self.kept = self._read()
         except BlockingIOError as error:
-            raise Unavailable(
-                SystemCode.HELD,
-                f"Another process has the room {self.path}.",
-                fix="It is taken up when that process ends. Give each agent a home of its own.",
-            ) from error
+            fix = "It is taken up when that process ends. Give each agent a home of its own."
+            raise Unavailable(SystemCode.HELD, f"Another process has the room {self.path}.", fix=fix) from error
         except OSError as error:
-            self.release()
-            raise Unavailable(SystemCode.FILE, f"The room {self.path} cannot be read: {error}.") from error
-        except Malformed:
+            raise Unavailable(SystemCode.FILE, f"The room {self.path} cannot be locked: {error}.") from error
+        try:
+            self.kept = self._read()
+        except TreatyError:
             self.release()
             raise
         others = [path for path in self.path.parent.glob("*.room") if path != self.path]
         if others and self.kept is None:
-            _log.warning(
-                "Another handler kept a room of %s as %s. It is not taken up, and a new one begins. "
-                "Serve that handler again to go on with it, or remove %s",
-                *self._names[:2],
-                others[0],
-            )
+            why = "Another handler kept this room, so a new one begins. Serve that handler to go on with it, or remove %s"
+            _log.warning(why, others[0])
 
     async def write(self, kept: KeptSession) -> None:
         """Replace the file, unless it has this content. Durable on return. Raises `Unavailable` (`system.file`)."""
@@ -126,6 +119,8 @@ class RoomFile:
                 data = file.read(MAX_ROOM)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise Unavailable(SystemCode.FILE, f"The room {self.path} cannot be read: {error}.") from error
         digest, _, text = data.partition(b"\n")
         try:
             # A longer file was cut off, so its digest differs.
@@ -135,9 +130,6 @@ class RoomFile:
             if room.room != 1 or (room.protocol, room.role, room.local, room.wheel) != self._names:
                 raise ValueError("it is of another version, role, agent or handler")
         except ValueError as error:  # msgspec's errors are such
-            raise Malformed(
-                SystemCode.STATE,
-                f"The room {self.path} is damaged or another one's: {error}.",
-                fix="Restore it, or remove it: then a new room begins.",
-            ) from error
+            fix = "Restore it, or remove it: then a new room begins."
+            raise Malformed(SystemCode.STATE, f"The room {self.path} is damaged: {error}.", fix=fix) from error
         return room.session
