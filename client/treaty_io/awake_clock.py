@@ -8,19 +8,28 @@ it comes. A pause costs at most one look.
 from __future__ import annotations
 
 import asyncio
+from types import TracebackType
+from typing import Self
 
 _LOOKS = 4
 """Looks of one wait. Most waits are over before the first of them, so more would cost little; a pause counts as a quarter."""
 
 
 class AwakeClock:
-    """A time that runs down from `start` to `stop`. `left`: the seconds that are left at the next look."""
+    """A time that runs down from `start` to `stop`, or in a `with` block. `left`: the seconds that are left at the next look."""
 
     def __init__(self, seconds: float) -> None:
         """Start nothing yet."""
         self.left = seconds
         self._pause = seconds / _LOOKS
         self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
 
     @property
     def remaining(self) -> float:

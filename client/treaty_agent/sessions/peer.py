@@ -325,13 +325,9 @@ class SessionPool:
         limit = self._timeout if self._timeout is not None else self._opener.time_limit(self._request)
         if limit is None:
             return await self._open_within(None, backoff)
-        clock = AwakeClock(limit)
-        clock.start()
-        try:
+        with AwakeClock(limit) as clock:
             # The time bounds the attempts. Pauses are short, so that the waiting calls go on soon after the peer is back.
             return await self._open_within(clock, replace(backoff, attempts=sys.maxsize, most=_PAUSE))
-        finally:
-            clock.stop()
 
     async def _open_within(self, clock: AwakeClock | None, backoff: Backoff) -> PooledSession:
         limit, failures = clock.remaining if clock is not None else None, 0
