@@ -9,6 +9,7 @@ or an event that takes too long.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, Role
-from treaty_handler import Close, Event, PeerJoined, PeerLost, Received
+from treaty_handler import Close, Event, PeerJoined, PeerLost, Received, decode_json
 from treaty_io.codes import ClientHandlerCode, SandboxCode, SessionCode
 
 from .mutations import mutations
@@ -33,7 +34,7 @@ MAX_SECONDS = 15
 """After so many seconds a run ends with the cases that it tried, for a handler that is slow. Each vector gets its share."""
 MAX_FINDINGS = 8
 # Each one costs a start of the sandbox.
-_MAX_DEATHS = 24
+_MAX_DEATHS = 12
 # Events of the vector that follow a changed message. The last ones of a long vector would find little more.
 _MAX_AFTER = 8
 # A case makes a session and closes it.
@@ -62,21 +63,27 @@ class HostileRun:
     tried: int
     total: int
 
+    @property
+    def summary(self) -> str:
+        """The number of messages, for a line."""
+        return f"{self.tried} hostile messages" + (f" of {self.total}" if self.tried < self.total else "")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """The events of a vector up to `place`, and then these."""
+    """The events of a vector up to `place`, and then these. `repeated`: how many messages of the same members came before."""
 
     vector: Vector
     role: str
     place: int
     change: str
     events: tuple[Event, ...]
+    repeated: int
 
     @property
-    def rank(self) -> str:
-        """A fixed order of the cases in which neighbours are of all kinds."""
-        return hex_digest(f"{self.vector.name} {self.role} {self.place} {self.change}".encode())
+    def rank(self) -> tuple[int, str]:
+        """A fixed order of the cases: new kinds of messages first, and neighbours with changes of all kinds."""
+        return self.repeated, hex_digest(f"{self.vector.name} {self.role} {self.place} {self.change}".encode())
 
 
 async def run_hostile(pool: SandboxPool, package: HandlerPackage, vectors: Sequence[Vector]) -> HostileRun:
@@ -111,9 +118,12 @@ def _chosen(cases: Sequence[_Case]) -> set[_Case]:
 def _cases(vector: Vector, role: Role) -> Iterator[_Case]:
     events = [step.event for step in vector.steps]
     last = next((place for place in range(len(events), 0, -1) if not isinstance(events[place - 1], Close | PeerLost)), 0)
+    seen: Counter[str] = Counter()
     for place, event in enumerate(events):
         if not isinstance(event, Received):
             continue
+        repeated = seen[_members_of(event.data)]
+        seen[_members_of(event.data)] += 1
         after = events[place + 1 : last]
         soon, late = after[:_MAX_AFTER], replace(event, at=events[last - 1].at)
         changed: list[tuple[str, list[Event]]] = [
@@ -125,7 +135,15 @@ def _cases(vector: Vector, role: Role) -> Iterator[_Case]:
         if role.is_shared:
             changed += [(change, [*others, event, *soon]) for change, others in _from_others(event, events[:place], role)]
         for change, sequence in changed:
-            yield _Case(vector, role.name, place, change, (*sequence, *events[last:]))
+            yield _Case(vector, role.name, place, change, (*sequence, *events[last:]), repeated)
+
+
+def _members_of(data: bytes) -> str:
+    try:
+        message = decode_json(data)
+    except ValueError:
+        return ""
+    return f"{sorted(message)} {message.get('type')}"[:200] if isinstance(message, dict) else ""
 
 
 def _from_others(event: Received, before: Sequence[Event], role: Role) -> Iterator[tuple[str, list[Event]]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from treaty_handler import Value, decode_json, encode_json
 
@@ -21,7 +22,7 @@ _MAX_MEMBERS = 40
 _MAX_DEPTH = 6
 _MAX_FLIPS = 8
 _COPIES = 50
-_OF_TEXT: tuple[Value, ...] = (None, 7, {}, [], "", "no-such-value", "x" * LONG)
+_OF_TEXT: tuple[Value, ...] = (None, 7, {}, [], "", "no-such-value", "x" * 600, "x" * LONG)
 _OF_NUMBER: tuple[Value, ...] = (None, "7", {}, True, -1, 0, 2**53 - 1, 1.5)
 _OTHERS: tuple[Value, ...] = (None, 7, "no-such-value", {}, [])
 _Path = tuple[str | int, ...]
@@ -87,7 +88,7 @@ def _others(value: Value) -> tuple[Value, ...]:
 def _changed(value: Value, path: _Path, other: Value, *, is_removed: bool = False) -> Value:
     """Return a copy with another value at a place, or without it."""
     place, rest = path[0], path[1:]
-    copied = dict(value) if isinstance(value, dict) else list(value)
+    copied: Any = dict(value) if isinstance(value, dict) else list(value)
     if rest:
         copied[place] = _changed(value[place], rest, other, is_removed=is_removed)
     elif is_removed:

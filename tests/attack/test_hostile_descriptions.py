@@ -15,7 +15,7 @@ from treaty_agent.importing.found_operations import MAX_EXAMINED
 from treaty_agent.importing.imported_project import ImportedProject
 from treaty_agent.importing.imported_prose import quoted
 from treaty_agent.importing.source import READERS
-from treaty_client.authoring.document import BEGIN, END
+from treaty_client.authoring.document import PART_BEGIN, PART_END
 from treaty_client.authoring.new_project import NewProtocol
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
@@ -114,8 +114,8 @@ def test_other_bytes_are_refused(data: bytes, error: type[TreatyError], kind: st
 
 MARKS = (
     "```json\n{}\n```",
-    f"\n{BEGIN}\n{END}\n",
-    f"{END}\n",
+    f"\n{PART_BEGIN}\n{PART_END}\n",
+    f"{PART_END}\n",
     "---\nname: other\n---\n",
     "\n# Heading\n",
     "[x](javascript:x)",
@@ -149,10 +149,10 @@ async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_
     assert len(result.operations) == len(HOSTILE) - 1
     text = (tmp_path / "hostile" / "document.md").read_text()
     lines = text.split("\n")
-    assert [lines.count(mark) for mark in (BEGIN, END, "# Heading", "---")] == [1, 1, 0, 2]
+    assert [lines.count(mark) for mark in (PART_BEGIN, PART_END, "# Heading", "---")] == [1, 1, 0, 2]
     # The author's text: without front matter and generated part.
     body = text.split("\n---\n", 1)[1]
-    prose = body.partition(f"\n{BEGIN}\n")[0] + body.rpartition(f"\n{END}\n")[2]
+    prose = body.partition(f"\n{PART_BEGIN}\n")[0] + body.rpartition(f"\n{PART_END}\n")[2]
     tokens = [
         inner
         for token in MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(prose)

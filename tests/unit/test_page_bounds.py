@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from treaty_client.protocols import comparison
-from treaty_client.protocols.comparison import operation_changes
-from treaty_client.protocols.schema_table import schema_table
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed
+from treaty_consensus.handler import comparison
+from treaty_consensus.handler.comparison import operation_changes
 from treaty_consensus.handler.manifest import MAX_MANIFEST
 from treaty_consensus.handler.schema import check_schema, check_together
+from treaty_consensus.handler.schema_table import schema_table
 from treaty_registry.catalogue.comparison import MAX_WORD_ROWS, compare
 from treaty_registry.catalogue.packages import PackageOperation, PackageRole, PackageView
 from treaty_registry.pages import protocol, replay

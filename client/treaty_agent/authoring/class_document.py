@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from treaty_client.authoring.document import BEGIN, END
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 from .described_method import DescribedMethod
 
@@ -34,4 +34,4 @@ def class_prose(title: str, about: str, seconds: int, methods: Sequence[Describe
     parts += [_STREAMS] if any(method.is_stream for method in methods) else []
     parts += ["## Operations\n"]
     parts += [f"### {method.name}\n\n{method.text or f'Call {method.name}.'}\n" for method in methods]
-    return "\n".join([*parts, f"{BEGIN}\n{END}\n", ERRORS])
+    return "\n".join([*parts, f"{PART_BEGIN}\n{PART_END}\n", ERRORS])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from treaty_client.authoring.document import BEGIN, END
+from treaty_client.authoring.document import PART_BEGIN, PART_END
 
 from ..authoring.class_document import ERRORS, FLOW
 from .description import ImportedDescription, ImportedOperation, Omission
@@ -37,7 +37,7 @@ def imported_prose(
     for name, operation in operations.items():
         text = quoted(operation.text, MAX_TEXT)
         parts.append(f"### {name}\n\n{escaped_markdown(operation.place)}{f': {text}' if text else ''}\n")
-    parts += [f"{BEGIN}\n{END}\n", ERRORS]
+    parts += [f"{PART_BEGIN}\n{PART_END}\n", ERRORS]
     if omissions:
         lines = [f"- {escaped_markdown(str(omission))}" for omission in omissions[:MAX_OMISSIONS]]
         lines += [f"- and {len(omissions) - MAX_OMISSIONS} more"] if len(omissions) > MAX_OMISSIONS else []

@@ -7,9 +7,9 @@
 
     # Greeting                                             the author's own text: what things mean
 
-    <!-- generated: messages -->
+    <!-- treaty document -->
     ## Messages                                            roles, operations, forms, schemas, errors, examples
-    <!-- end -->
+    <!-- end of treaty document -->
 
 `treaty document` writes the front matter and the part between the marks, and leaves the rest as it is. The rules:
 
@@ -31,6 +31,7 @@ from pathlib import Path
 
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 from treaty_handler import Value
 from treaty_io import durable
 from treaty_io.codes import ProjectCode
@@ -43,11 +44,10 @@ from .building import build
 from .messages_part import messages_part
 from .template_text import PLACEHOLDER, stale_paragraph
 
-BEGIN, END = "<!-- generated: messages -->", "<!-- end -->"
-_FRONT = re.compile(r"\A---\n((?:.*\n)*?)---\n")
+_FRONT = re.compile(r"\A---\n((?:[A-Za-z][\w-]*:.*\n|[ \t]+.*\n)+)---\n")
 # A value may go on in indented lines.
 _OWN = re.compile(r"^(?:name|description):.*\n(?:[ \t]+.*\n)*", re.MULTILINE)
-_PART = re.compile(rf"^{BEGIN}\n.*?^{END}$", re.MULTILINE | re.DOTALL)
+_PART = re.compile(rf"^{PART_BEGIN}\n.*?^{PART_END}$", re.MULTILINE | re.DOTALL)
 _EXAMPLE = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SPACE = re.compile(r"\s*")
 _MAX_SHOWN = 80
@@ -71,7 +71,7 @@ def renewed_document(project: Project, package: HandlerPackage | None) -> bytes:
     description = json.dumps(project.card.summary, ensure_ascii=False)
     rest = text[front.end() :] if front else f"\n{text}"
     if package is not None:
-        part = f"{BEGIN}\n{messages_part(package.manifest, project.vectors)}{END}"
+        part = f"{PART_BEGIN}\n{messages_part(package.manifest, project.vectors)}{PART_END}"
         # By a function: a backslash of the part is no escape.
         rest = _PART.sub(lambda _: part, rest, count=1) if _PART.search(rest) else f"{rest.rstrip()}\n\n{part}\n"
     return f"---\nname: {project.name}\ndescription: {description}\n{others}---\n{rest}".encode()
@@ -90,7 +90,7 @@ def document_problems(project: Project, package: HandlerPackage | None) -> Itera
         return
     fix = f"treaty document {project.folder}"
     if not has_part:
-        yield _problem(text, 0, f"it has no part that is generated from the manifest, between {BEGIN} and {END}", fix)
+        yield _problem(text, 0, f"it has no part that is generated from the manifest, between {PART_BEGIN} and {PART_END}", fix)
         return
     renewed = renewed_document(project, package).decode()
     if renewed != text:
@@ -104,7 +104,9 @@ def document_problems(project: Project, package: HandlerPackage | None) -> Itera
 
 def _prose_problems(text: str, package: HandlerPackage) -> Iterator[ProjectProblem]:
     # As long as the text, so that places in it are places in the file.
-    prose = _PART.sub(lambda part: re.sub(r"[^\n]", " ", part[0]), _FRONT.sub(lambda front: re.sub(r"[^\n]", " ", front[0]), text))
+    prose = _PART.sub(
+        lambda part: re.sub(r"[^\n]", " ", part[0]), _FRONT.sub(lambda front: re.sub(r"[^\n]", " ", front[0]), text)
+    )
     manifest = package.manifest
     for kind, names in (("role", manifest.roles), ("operation", manifest.operations if manifest.messages else {})):
         for name in names:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 
 from treaty_consensus.handler import Manifest
-from treaty_handler import Call, Received, Result, Value, decode_json
+from treaty_handler import Call, Received, Value, decode_json
 from treaty_handler.declarative import Form, FormIndex
 from treaty_sandbox.vectors import Vector, VectorStep
 
@@ -19,7 +19,9 @@ def form_examples(manifest: Manifest, vectors: Iterable[Vector]) -> Mapping[tupl
     """Return the first message of each form, by operation and kind. A message that the handler sent is preferred: one that it
     received may break a schema."""
     forms = [
-        (name, kind, Form(kind, name, dict(template))) for name, kinds in manifest.messages.items() for kind, template in kinds.items()
+        (name, kind, Form(kind, name, dict(template)))
+        for name, kinds in manifest.messages.items()
+        for kind, template in kinds.items()
     ]
     readers = [(name, kind, form, FormIndex([form])) for name, kind, form in forms]
     sent: dict[tuple[str, str], Value] = {}
@@ -41,7 +43,7 @@ def form_examples(manifest: Manifest, vectors: Iterable[Vector]) -> Mapping[tupl
 
 
 def call_examples(vectors: Iterable[Vector]) -> Mapping[str, list[Value]]:
-    """Return the messages of the first call of each operation that succeeds, by operation; only JSON, and only short ones."""
+    """Return the messages at the caller of the first call of each operation that succeeds; only JSON, and only short ones."""
     examples: dict[str, list[Value]] = {}
     for vector in vectors:
         messages: list[Value] = []
@@ -52,23 +54,12 @@ def call_examples(vectors: Iterable[Vector]) -> Mapping[str, list[Value]]:
             if isinstance(step.event, Call):
                 begun[step.event.call] = step.event.operation, start
             for tag, effect in step.effects:
-                if tag == "invoke":
-                    begun[str(effect["call"])] = str(effect["operation"]), start
-            for call in _succeeded(step):
-                name, first = begun.pop(call, ("", 0))
-                taken = messages[first:]
-                if name and 0 < len(taken) <= _MAX_MESSAGES and all(map(_is_short, taken)):
-                    examples.setdefault(name, taken)
+                if tag == "return" and not effect.get("error"):
+                    name, first = begun.pop(str(effect["call"]), ("", 0))
+                    taken = messages[first:]
+                    if name and 0 < len(taken) <= _MAX_MESSAGES and all(map(_is_short, taken)):
+                        examples.setdefault(name, taken)
     return examples
-
-
-def _succeeded(step: VectorStep) -> Iterator[str]:
-    """Yield the calls and invocations that end well in this step."""
-    if isinstance(step.event, Result) and step.event.error is None:
-        yield step.event.call
-    for tag, effect in step.effects:
-        if tag == "return" and not effect.get("error"):
-            yield str(effect["call"])
 
 
 def _messages(step: VectorStep) -> Iterator[tuple[Value, bool]]:

@@ -18,8 +18,8 @@ from .document_examples import call_examples, form_examples
 _WIDTH = 120
 _KINDS = ("request", "response", "item", "end", "error", "more", "cancel", "event")
 _FORMS = """\
-Messages are JSON objects in UTF-8. A form has the members of a message; `$name` stands for a value. Members that no form shows are
-ignored.
+Messages are JSON objects in UTF-8. A form has the members of a message; `$name` stands for a value. Members that no form shows
+are ignored.
 """
 
 
@@ -38,7 +38,12 @@ class _Part:
         manifest = self._manifest
         yield f"## {'Messages' if manifest.messages else 'Roles and operations'}\n"
         rows = [
-            (f"`{role.name}`{', one session for many' * role.is_shared}", f"`{role.peer}`", _names(role.calls), _names(role.invokes))
+            (
+                f"`{role.name}`{', one session for many' * role.is_shared}",
+                f"`{role.peer}`",
+                _names(role.calls),
+                _names(role.invokes),
+            )
             for role in manifest.roles.values()
         ]
         yield _table(("role", "other side", "calls", "serves"), rows)

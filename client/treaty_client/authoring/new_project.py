@@ -4,8 +4,8 @@
     templates/KIND/document.md, vectors          KIND: request, stream, event or shared
     templates/KIND/declarative, …/python         manifest and handler
 
-In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. Then the front matter and the generated part of
-the document are written. A new project with a summary of its author passes `treaty test`.
+In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. Then the front matter and the generated
+part of the document are written. A new project with a summary of its author passes `treaty test`.
 """
 
 from __future__ import annotations

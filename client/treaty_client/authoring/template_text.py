@@ -15,7 +15,7 @@ PLACEHOLDER = "Say in one sentence what this protocol is for."
 
 
 def stale_paragraph(prose: str, manifest: Manifest) -> str | None:
-    """Return a paragraph that is a template's, although the manifest is not that template's. It would describe another protocol."""
+    """Return a paragraph that is a template's, although the manifest is another one. It would describe another protocol."""
     paragraphs = {_joined(paragraph): paragraph.strip("\n") for paragraph in prose.split("\n\n")}
     fitting, stale = set[str](), list[str]()
     for kind in sorted((folder for folder in TEMPLATES.iterdir() if folder.is_dir()), key=lambda folder: folder.name):
@@ -38,7 +38,9 @@ def _manifests(kind: Traversable) -> Iterator[Manifest]:
         path = form / "manifest.json"
         if path.is_file():
             written = json.loads(path.read_text(encoding="utf-8"))
-            yield parse_manifest(encode_manifest(written, "https://registry.example/protocols/example.com/protocol/1.0", "0" * 64))
+            yield parse_manifest(
+                encode_manifest(written, "https://registry.example/protocols/example.com/protocol/1.0", "0" * 64)
+            )
 
 
 def _is_same(manifest: Manifest, template: Manifest) -> bool:

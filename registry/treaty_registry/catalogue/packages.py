@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from treaty_client.authoring.coverage import Coverage, measure_coverage
-from treaty_client.protocols.comparison import OperationView, operation_views
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler.comparison import OperationView, operation_views
 from treaty_handler import Call, Item, Result
 from treaty_sandbox.vectors import Vector, parse_vector
 

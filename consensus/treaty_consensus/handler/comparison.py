@@ -18,8 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treaty_consensus.handler import Manifest
-
+from .manifest import Manifest
 from .schema_table import SchemaRow, schema_table
 
 MAX_FACTS = 24
