@@ -15,10 +15,10 @@ from treaty_agent.importing.found_operations import MAX_EXAMINED
 from treaty_agent.importing.imported_project import ImportedProject
 from treaty_agent.importing.imported_prose import quoted
 from treaty_agent.importing.source import READERS
-from treaty_client.authoring.document import PART_BEGIN, PART_END
 from treaty_client.authoring.new_project import NewProtocol
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 NEW = NewProtocol("hostile", "test/hostile")
 

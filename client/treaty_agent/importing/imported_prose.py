@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from treaty_client.authoring.document import PART_BEGIN, PART_END
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 from ..authoring.class_document import ERRORS, FLOW
 from .description import ImportedDescription, ImportedOperation, Omission
