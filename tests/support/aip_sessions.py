@@ -46,7 +46,7 @@ def quest(
 class Driven:
     """One session. `at`: milliseconds. It moves by snapshot before each event, so that nothing is kept outside of it."""
 
-    def __init__(self, role: str, **parameters: Any) -> None:
+    def __init__(self, role: str, *, is_proved: bool = False, **parameters: Any) -> None:
         self._parameters = {"local": "did:example:local", "peer": "gw", "seed": SEED, **parameters}
         self._role, self._session = role, handler.open(role, self._parameters)
         self.at = 0
@@ -54,7 +54,7 @@ class Driven:
         self.returned: dict[str, Any] = {}
         self.invoked: list[Invoke] = []
         self._calls = 0
-        self._handle(Opened())
+        self._handle(Opened(is_proved=is_proved))
 
     def receive(self, peer: str, frame: Frame) -> list[tuple[str, Frame]]:
         """Give it a frame of a peer: the frames that it sends."""

@@ -19,6 +19,8 @@ MAX_INQUIRIES = 256
 MAX_NAMES = 30_000
 """Bytes of the names of all sessions and requests as JSON, before one more, where the host names no other bound: a session's whole
 state has 64 KiB."""
+MAX_MESSAGE_ID = 64
+"""Characters of a message's id that an answer names by itself. Each open session has one in its state."""
 ENDED_SHARE = 8
 """The part of `MAX_NAMES` for sessions whose end the application was told, and has not answered."""
 
@@ -71,11 +73,11 @@ class Served:
             return [*self._end(found, fault), *self._stopped(session, fault), finish(place, "CallAgent", "INVALID_ARGUMENT", fault)]
         if len(self._inquiries) >= MAX_INQUIRIES:
             return self._stop(found, f"{MAX_INQUIRIES} inquiries wait for this agent.")
-        session["last"] = frame.message["session_status"]
+        session |= {"last": frame.message["session_status"], "inquiry": _short(frame.message["message_id"])}
         return [SetTimer(name=found, seconds=self._seconds), self._inquiry(found, frame.message)]
 
     def submit(self, call: str, message: Value, status: str | None) -> list[Effect]:
-        """Send feedback. Without a status it answers the last inquiry; a STOP_RESPONSE ends the stream.
+        """Send feedback. Without a status and a reply_to_message_id it answers the last inquiry; a STOP_RESPONSE ends the stream.
 
         The first answer to the end of a session goes nowhere: an application may answer each inquiry.
         """
@@ -88,7 +90,7 @@ class Served:
             return [Return(call=call, error=Failure(code=404, message="There is no open session of this id and agent."))]
         if status is not None and status not in RESPONSES:
             return [Return(call=call, error=Failure(code=400, message="Feedback has the status of a response."))]
-        filled = message | {"session_status": status or due_response(session)}
+        filled = {"reply_to_message_id": session["inquiry"], **message, "session_status": status or due_response(session)}
         place = Place(session["peer"], session["call"])
         sent: list[Effect] = [respond(place, "CallAgent", filled), Return(call=call)]
         if filled["session_status"] == "STOP_RESPONSE":
@@ -160,8 +162,9 @@ class Served:
         if self._is_foreign(message):
             return [finish(place, "CallAgent", "NOT_FOUND", _OTHER_RECEIVER)]
         kept = {"session_id": message["session_id"], "sender": message["sender_id"], "receiver": message["receiver_id"]}
+        kept["inquiry"] = _short(message["message_id"])
         session = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **kept}
-        if not self._has_room(session, self._sessions):
+        if not self._has_room(session, self._sessions) or len(self._inquiries) >= MAX_INQUIRIES:
             return [finish(place, "CallAgent", "RESOURCE_EXHAUSTED", f"The agent has {self._most} open sessions. {_SHARES}")]
         own = self._new_call()
         self._sessions[own] = session
@@ -209,3 +212,7 @@ class Served:
     def _drop(self, name: str) -> list[Effect]:
         del self._sessions[name]
         return [SetTimer(name=name, seconds=None)]
+
+
+def _short(message_id: str) -> str:
+    return message_id if len(message_id) <= MAX_MESSAGE_ID else ""
