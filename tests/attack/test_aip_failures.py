@@ -32,6 +32,7 @@ async def asks(gateway: Gateway, receiver: str, text: str = "?", session: str = 
         return [answer async for answer in stream]
 
 
+MISTAKES: list[dict[str, Any]] = [{"session_id": ""}, {"session_status": 3}, {"receiver_id": "none"}, {}]
 FAILURES = [RuntimeError("an uncaught exception"), *(code for code in grpc.StatusCode if code is not grpc.StatusCode.OK)]
 
 
@@ -190,9 +191,10 @@ async def test_a_refused_stream_is_one_line_in_the_log(caplog: pytest.LogCapture
         await made.agent("b", gateway)
         with caplog.at_level(logging.INFO):
             async with grpc.aio.insecure_channel(gateway.address) as channel:
-                for number, fields in enumerate(({"session_id": ""}, {"session_status": 3}, {"receiver_id": "none"}, {})):
+                for number, fields in enumerate(MISTAKES):
                     stream = GatewayServiceStub(channel).RouteAgentCalling()
-                    message = {"session_id": f"s{number}", "sender_id": "m", "receiver_id": "b", **fields}
+                    ids = {"session_id": f"s{number}", "sender_id": "m", "receiver_id": "b"}
+                    message: dict[str, Any] = ids | fields
                     await stream.write(aip_pb2.AgentMessage(**message))
                     if not fields:
                         await stream.write(aip_pb2.AgentMessage(**{**message, "session_id": "other"}))

@@ -34,6 +34,7 @@ STORY = "end_to_end/test_quickstarts.py"
 RUN = {
     ("README.md", "sh"): (5, "end_to_end/test_readme.py"),
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
+    ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
     ("docs/guides/command-line.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
@@ -70,7 +71,7 @@ RUN = {
     ("docs/quickstarts/use.md", "sh"): (2, STORY),
     ("docs/quickstarts/vote.md", "sh"): (5, STORY),
     ("docs/specification/home.md", "toml"): (2, "unit/test_config.py"),
-    ("protocols/aip/README.md", "python"): (1, "end_to_end/test_package.py"),
+    ("protocols/aip/README.md", "python"): (1, "unit/test_guide_aip.py"),
     ("protocols/aip/README.md", "python sessions"): (1, "end_to_end/test_aip_members.py"),
     ("protocols/message-routing/README.md", "python"): (1, "unit/test_message_routing.py"),
 }

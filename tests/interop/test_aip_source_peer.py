@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 import pytest
-from aip_nodes import LOOPBACK, begin, nodes, told
+from aip_nodes import LOOPBACK, nodes, told
 from aip_source import NAMES, Status, example, examples, filled, members, run, serving, signatures
 
 import treaty_aip as aip

@@ -1,7 +1,7 @@
 """A peer of AIP that knows only the text of the source: its printed lines, as they stand there, over the generated stubs.
 
-`tests/vectors/aip/printed.txt` has each printed signature, field and example. An example is run as it is printed, with the classes of
-the peer; a field's example is the value in the parentheses. Nothing of Treaty's product is used but the generated stubs.
+`tests/vectors/aip/printed.txt` has each printed signature, field and example. An example is run as it is printed, with the
+classes of the peer; a field's example is the value in the parentheses. Nothing of Treaty is used but the generated stubs.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class ContentItem:
 class Written:
     """A message whose members are set and added to as the source prints it."""
 
+    message: Any
+
     def __init__(self, message: Any) -> None:
         object.__setattr__(self, "message", message)
 
@@ -111,7 +113,7 @@ def filled(message: str, **other: Any) -> Any:
 
 
 class SourceNode(aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer, aip_pb2_grpc.GatewayServiceServicer):
-    """An agent, a tool and a gateway in one server. `fails`: an error that it raises, or a code that its application aborts with."""
+    """An agent, a tool and a gateway in one server. `fails`: an error that it raises, or a code with which it aborts."""
 
     def __init__(self) -> None:
         self.address = ""

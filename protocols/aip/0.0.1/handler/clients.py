@@ -11,6 +11,7 @@ from .conversation import QUESTS, response_fault, stopped
 from .frames import MAX_NAME, Frame, send
 from .outgoing import NO_GATEWAY
 
+
 class Clients:
     """State: `clients`, session_id → {receiver, sender, method, address, call, last}. One with a call is occupied."""
 

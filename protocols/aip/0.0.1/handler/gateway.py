@@ -69,7 +69,7 @@ class Gateway:
                 self._speakers.joined(peer)
             case PeerLost(peer=peer):
                 self._speakers.left(peer)
-                # A host that connects to its nodes names the lost one by its address: its callers have no connection of their own.
+                # A host that dials its nodes names a lost one by its address: callers have no connection of their own there.
                 lost = [
                     name
                     for name, node in self._registry.nodes.items()

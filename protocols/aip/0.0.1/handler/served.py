@@ -17,8 +17,9 @@ SESSION_SECONDS = 300.0
 MAX_INQUIRIES = 256
 """Inquiries that the application has not taken."""
 MAX_NAMES = 30_000
-"""Bytes of the names of all sessions and requests as JSON, before one more, where the host names no other bound: a session's whole
-state has 64 KiB."""
+"""Bytes of the names of all sessions and requests as JSON, before one more, where the host names no other bound.
+
+The whole state of a session has 64 KiB."""
 MAX_MESSAGE_ID = 64
 """Characters of a message's id that an answer names by itself. Each open session has one in its state."""
 ENDED_SHARE = 8
@@ -70,7 +71,11 @@ class Served:
             # The initiator sends no more; one that asked to stop still gets its answer.
             return [] if session["last"] == "STOP_QUEST" else self._stop(found, "The initiator ended the stream.")
         if fault := quest_fault(session, frame.message):
-            return [*self._end(found, fault), *self._stopped(session, fault), finish(place, "CallAgent", "INVALID_ARGUMENT", fault)]
+            return [
+                *self._end(found, fault),
+                *self._stopped(session, fault),
+                finish(place, "CallAgent", "INVALID_ARGUMENT", fault),
+            ]
         if len(self._inquiries) >= MAX_INQUIRIES:
             return self._stop(found, f"{MAX_INQUIRIES} inquiries wait for this agent.")
         session |= {"last": frame.message["session_status"], "inquiry": _short(frame.message["message_id"])}

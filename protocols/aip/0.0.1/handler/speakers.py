@@ -11,9 +11,9 @@ from treaty_handler import Value
 class Speakers:
     """The ids of agents and the callers that may use them.
 
-    With the parameter `speakers`, and in a shared session, an id belongs to the caller that `names` gives it to; one that is a DID
-    belongs to the caller that proved that DID. In a session of two peers a DID does, and other ids are free. Else there are no
-    proofs, and everyone may use every id. A gateway speaks for its nodes: it has checked them.
+    With the parameter `speakers`, and in a shared session, an id belongs to the caller that `names` gives it to, and a DID to the
+    caller that proved it. In a session of two peers a DID does so, and other ids are free. Else there are no proofs, and everyone
+    may use every id. A gateway speaks for its nodes: it has checked them.
     """
 
     def __init__(self, parameters: Value, gateway: str = "", *, members: Iterable[str] = (), direct: bool = False) -> None:

@@ -199,12 +199,15 @@ class Agent(GatewayNode):
     ) -> str:
         """Answer in a session that another agent began, and return the answer's message_id.
 
-        Without a status it is STOP_RESPONSE after STOP_QUEST, else HOLD_RESPONSE. `reply_to_message_id`: default the inquiry of this
-        session that `receive_inquiry` returned last. Raises `OperationError`: 400 for the status of a quest, 404 without such a session.
+        Without a status it is STOP_RESPONSE after STOP_QUEST, else HOLD_RESPONSE. `reply_to_message_id`: default the inquiry of
+        this session that `receive_inquiry` returned last.
+        Raises `OperationError`: 400 for the status of a quest, 404 without such a session.
         """
         latest = self._latest.get(session_id)
         replied = reply_to_message_id if reply_to_message_id is not None or latest is None else latest.message_id
-        message = self.create_agent_message(receiver_id, content, session_id, task_info, content_mode, reply_to_message_id=replied)
+        message = self.create_agent_message(
+            receiver_id, content, session_id, task_info, content_mode, reply_to_message_id=replied
+        )
         await self._submit("submit_feedback", message, session_status)
         stopping = latest is not None and session_status is None and latest.session_status == SessionStatus.STOP_QUEST
         if session_status == SessionStatus.STOP_RESPONSE or stopping:

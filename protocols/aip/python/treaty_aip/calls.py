@@ -308,7 +308,7 @@ class OutgoingCalls:
                 await self._call(peer, first, flow, channel)
         except grpc.aio.AioRpcError as error:
             ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
-            # gRPC has one code for a lost connection and for an application that says so. A node's own calls have names as targets.
+            # gRPC has one code for a lost connection and for an application that says so.
             is_lost = error.code() is grpc.StatusCode.UNAVAILABLE and await self.channels.is_lost(first.address)
         except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
             ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])

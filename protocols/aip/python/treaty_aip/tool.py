@@ -114,8 +114,9 @@ class Tool(GatewayNode):
         """Return a tool for a Python function.
 
         Id and name are the function's name, the description is its docstring, and the arguments are its annotations; an argument
-        without one is "any". A dict or a list that it returns is a text of JSON. The message of an `OperationError` that it raises
-        is the caller's `error_message`; of any other exception the caller learns the type. `options`: the keyword arguments of `Tool`.
+        without one is "any". A dict or a list that it returns is a text of JSON. The message of an `OperationError` that it
+        raises is the caller's `error_message`; of any other exception the caller learns the type.
+        `options`: the keyword arguments of `Tool`.
         """
         executor = FunctionExecutor(function)
         own = function.__name__
