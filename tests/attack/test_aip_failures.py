@@ -213,7 +213,7 @@ async def test_a_refused_stream_is_one_line_in_the_log(caplog: pytest.LogCapture
 
 
 @pytest.mark.threat(239)
-async def test_a_request_for_another_tool_is_refused() -> None:
+async def test_003_09_a_request_for_another_tool_is_refused() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 

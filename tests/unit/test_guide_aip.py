@@ -55,7 +55,7 @@ async def test_the_conversations_of_the_guide_end_and_are_matched(guide: Any) ->
         answering.cancel()
 
 
-async def test_the_tool_of_the_guide_names_the_mistakes_of_its_callers(guide: Any) -> None:
+async def test_003_09_the_tool_of_the_guide_names_the_mistakes_of_its_callers(guide: Any) -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         (wanted,) = blocks(GUIDE, "text")
