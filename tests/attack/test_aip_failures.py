@@ -15,8 +15,8 @@ import pytest
 from aip_nodes import LOOPBACK, begin, nodes, told
 from aip_source import serving
 
-from treaty_agent import OperationError
-from treaty_aip import Agent, Gateway, GatewayServiceStub, SessionStatus, Tool
+from treaty_agent import Identity, OperationError
+from treaty_aip import Agent, Bounds, Gateway, GatewayServiceStub, Security, SessionStatus, Tool
 from treaty_aip.stubs import aip_pb2
 
 STOP = SessionStatus.STOP_RESPONSE
@@ -139,6 +139,26 @@ async def test_003_06_a_dead_node_is_replaced_by_its_own_address_alone() -> None
         assert gateway.get_registered_agents()["x"].description == "anew"
 
 
+@pytest.mark.threat(292)
+async def test_003_06_a_dead_node_of_a_did_is_replaced_by_that_did_alone(tmp_path: Path) -> None:
+    victim, other = Security(identity=Identity.create()), Security(identity=Identity.create())
+    info = aip_pb2.AgentInfo(agent_id="x", address="127.0.0.1:1")
+    async with nodes() as made:
+        gateway = await made.gateway(security=Security(home=tmp_path))
+        async with grpc.aio.insecure_channel(gateway.address) as channel:
+            stub, path = GatewayServiceStub(channel), "/grpc_service.GatewayService/RegisterAgent"
+            await stub.RegisterAgent(info, metadata=victim.proof(gateway.address, path))
+            await asyncio.sleep(0.2)  # the gateway's connection is refused
+            for caller in (other, Security()):
+                for name in ("x", "y"):
+                    proof = caller.proof(gateway.address, path)
+                    with pytest.raises(grpc.aio.AioRpcError) as error:
+                        await stub.RegisterAgent(aip_pb2.AgentInfo(agent_id=name, address=info.address), metadata=proof)
+                    assert error.value.code() is grpc.StatusCode.ALREADY_EXISTS
+            assert sorted(gateway.get_registered_nodes()) == ["x"]
+            assert (await stub.RegisterAgent(info, metadata=victim.proof(gateway.address, path))).success
+
+
 @pytest.mark.deep
 @pytest.mark.threat(291)
 async def test_003_05_a_node_that_is_gone_is_deregistered_at_once() -> None:
@@ -182,6 +202,24 @@ async def test_003_02_an_agent_learns_that_a_conversation_ended(how: str) -> Non
         await second.submit_feedback(end.session_id, end.sender_id, "bye")
         with pytest.raises(OperationError):
             await second.submit_feedback(end.session_id, end.sender_id, "bye")
+
+
+async def test_003_02_an_agent_with_a_full_inbox_learns_that_a_conversation_ended() -> None:
+    async with nodes() as made:
+        second = await made.agent("b", bounds=Bounds(inbox=1))
+        first = await made.agent("a")
+        sessions = [await begin(first, "b", address=second.address) for _ in range(2)]
+        hearing = {asyncio.create_task(first.receive_feedback(each, "b")): each for each in sessions}
+        (heard,), (waiting,) = await asyncio.wait(hearing, return_when=asyncio.FIRST_COMPLETED)
+        assert told(await heard)[0] is STOP  # whichever came second
+        waiting.cancel()
+        await first.close_agent_client(session := hearing[waiting], "b")
+        await asyncio.sleep(0.2)  # the end arrives while the inquiry still waits
+        found = [await second.receive_inquiry() for _ in range(2)]
+        assert [(each.session_id, each.session_status) for each in found] == [
+            (session, SessionStatus.START_QUEST),
+            (session, SessionStatus.STOP_QUEST),
+        ]
 
 
 @pytest.mark.threat(293)

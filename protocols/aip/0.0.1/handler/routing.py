@@ -168,9 +168,10 @@ class Routing:
         peer = route["peer"]
         if not self._speakers.has_room(peer, 1, self._most, [(each["peer"], 1) for each in routes.values()]):
             raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} routes, and leaves some to other callers.")
-        every = [*self._sessions.values(), *self._requests.values()]
-        held = [(each["peer"], len(encode_json(each))) for each in every]
-        if not self._speakers.has_room(peer, len(encode_json(route)), self._most_bytes, held):
+        # Kept with the route: to count all of them again for each new one would cost more with each.
+        route["size"] = len(encode_json(route))
+        held = [(each["peer"], each["size"]) for each in (*self._sessions.values(), *self._requests.values())]
+        if not self._speakers.has_room(peer, route["size"], self._most_bytes, held):
             raise Refusal("RESOURCE_EXHAUSTED", "The names of the open sessions are too long together.")
         return {**routes, call: route}
 

@@ -180,11 +180,12 @@ class Served:
         return self._own_id() not in ("", message["receiver_id"])
 
     def _has_room(self, added: dict[str, Any], places: dict[str, dict[str, Any]]) -> bool:
-        peer, every = added["peer"], [*self._sessions.values(), *self._requests.values()]
-        names = [(each["peer"], len(encode_json(each))) for each in every]
+        peer, every = added["peer"], (*self._sessions.values(), *self._requests.values())
+        # Kept with each: to count all of them again for each new one would cost more with each.
+        added["size"] = len(encode_json(added))
         return self._speakers.has_room(
             peer, 1, self._most, [(each["peer"], 1) for each in places.values()]
-        ) and self._speakers.has_room(peer, len(encode_json(added)), self._most_bytes, names)
+        ) and self._speakers.has_room(peer, added["size"], self._most_bytes, [(each["peer"], each["size"]) for each in every])
 
     def _inquiry(self, session: str, message: Value) -> Effect:
         call = self._new_call()
