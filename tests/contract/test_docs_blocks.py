@@ -180,6 +180,10 @@ def check(words: list[str]) -> None:
         case ["pip", "install", target]:
             extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
             assert set(re.findall(r"\w+", target)) <= set(extras)
+        case ["pip", "install", *libraries]:
+            # Libraries for a peer of another make: those with which the tests run one.
+            locked = (ROOT / "requirements-dev.lock").read_text()
+            assert [name for name in libraries if not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE)] == []
         case ["python" | ".venv/bin/python", "-m", "pytest", *paths]:
             assert [path for path in paths if not (ROOT / path).exists()] == []
         case ["python" | ".venv/bin/python", "-m", "bench", *rest]:
@@ -205,6 +209,7 @@ def parse(app: App, tokens: list[str]) -> None:
         "treaty-registry serve --date x",
         "make coffee",
         "pip install '.[wings]'",
+        "pip install grpcio no-such-library",
         "python -m bench flying",
         "python absent.py",
         ".venv/bin/python -m pytest tests/absent.py",

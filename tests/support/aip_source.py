@@ -1,6 +1,6 @@
 """A peer of AIP that knows only the text of the source: its printed lines, as they stand there, over the generated stubs.
 
-`tests/vectors/aip/printed.txt` has each printed signature, field and example. An example is run as it is printed, with the
+`aip_printed.txt` has each printed signature, field and example. An example is run as it is printed, with the
 classes of the peer; a field's example is the value in the parentheses. Nothing of Treaty is used but the generated stubs.
 """
 
@@ -16,7 +16,7 @@ import grpc
 
 from treaty_aip.stubs import aip_pb2, aip_pb2_grpc
 
-PRINTED = (Path(__file__).parents[1] / "vectors" / "aip" / "printed.txt").read_text(encoding="utf-8")
+PRINTED = Path(__file__).with_name("aip_printed.txt").read_text(encoding="utf-8")
 _SECTIONS = {block.partition("\n")[0]: block.partition("\n")[2].splitlines() for block in PRINTED.split("\n\n")}
 Status = aip_pb2.AgentMessage.SessionStatus
 
