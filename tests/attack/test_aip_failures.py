@@ -165,12 +165,15 @@ async def test_003_05_a_node_that_is_gone_is_deregistered_at_once() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         async with process(LOOPBACK, gateway) as (_, child):
-            assert sorted(gateway.get_registered_nodes()) == ["x"]
-            await asyncio.sleep(0.2)  # the gateway connects beside the registration
+            asker = await made.agent("a", gateway)
+            session = await begin(asker, "x", "echo")
+            assert told(await asker.receive_feedback(session, "x"))[1] == "echo"  # so the gateway is connected
+            assert sorted(gateway.get_registered_nodes()) == ["a", "x"]
+            await asker.close_agent_client(session, "x")
             child.kill()
             await child.wait()
         async with asyncio.timeout(20):  # its heartbeats would be missed after 30 seconds
-            while gateway.get_registered_nodes():  # noqa: ASYNC110  # a gateway has no event to wait for
+            while "x" in gateway.get_registered_nodes():  # noqa: ASYNC110  # a gateway has no event to wait for
                 await asyncio.sleep(0.01)
 
 

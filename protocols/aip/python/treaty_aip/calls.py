@@ -45,6 +45,8 @@ _NAMES = 1024
 """Bytes of the names of one session, on the average. A session in memory has no other bound than its names."""
 PROBE_SECONDS = 2.0
 """For the connection that shows whether a node is gone. Without an answer its heartbeats decide."""
+SETTLED_SECONDS = 0.2
+"""Between two such connections."""
 LOST = "LOST"
 """The kind of a frame that tells the session which address is gone. It never travels."""
 _HELD = STREAMS | {"RouteToolCalling", "CallTool"}
@@ -401,22 +403,28 @@ class Channels:
             await self._close_idle()
 
     async def is_lost(self, address: str) -> bool:
-        """Return whether a target that was dialled for an address takes no connections any more: it refuses one.
+        """Return whether the connection to an address has ended, and a new one is refused.
 
         It is asked beside gRPC, which after a failure waits, up to `MAX_PAUSE`, before it asks again.
         """
-        target = next((place[1] for place in self._channels if place[0] == address), "")
-        await self.hang_up_failed(address)
-        if not target.startswith(("ipv4:", "ipv6:")):
+        found = next(((place[1], channel) for place, channel in self._channels.items() if place[0] == address), None)
+        if found is None or found[1].get_state() is grpc.ChannelConnectivity.READY:
             return False
-        host, port = parse_address(target.partition(":")[2])
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                _, writer = await asyncio.open_connection(host, port)
-        except OSError as error:
-            # Of the other errors each may be this side's own, such as too many open files.
-            return isinstance(error, ConnectionRefusedError)
-        writer.close()
+        await self.hang_up_failed(address)
+        kind, _, end = found[0].partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return False
+        host, port = parse_address(end)
+        # Twice: a process that ends closes its connections and its port one after the other.
+        for pause in (0.0, SETTLED_SECONDS):
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    _, writer = await asyncio.open_connection(host, port)
+            except OSError as error:
+                # Of the other errors each may be this side's own, such as too many open files.
+                return isinstance(error, ConnectionRefusedError)
+            writer.close()
         return False
 
     async def hang_up_failed(self, address: str) -> None:
@@ -454,18 +462,21 @@ class NodeConnections:
         """Connect to nothing."""
         self._channels, self._addresses, self._deliver = channels, addresses, deliver
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._live: set[str] = set()
 
     def hold(self, address: str) -> None:
         """Connect to the node that registered with an address, unless it is connected. Drop those of former nodes."""
         named = self._addresses.named()
-        for former in [each for each in self._tasks if each not in named]:
+        for former in [each for each in self._tasks if each not in named or (each == address and each not in self._live)]:
             self._tasks.pop(former).cancel()
-        if address in named and (address not in self._tasks or self._tasks[address].done()):
+            self._live.discard(former)
+        if address in named and address not in self._live:
+            self._live.add(address)
             self._tasks[address] = asyncio.create_task(self._hold(address))
 
     async def replace(self, address: str) -> None:
         """Forget the node of an address if the connection from its registration has ended. Another one lives: it stays."""
-        if address not in self._tasks or self._tasks[address].done():
+        if address not in self._live:
             await self._channels.hang_up_failed(address)
             self._deliver(ANONYMOUS, Frame(LOST, "RegisterAgent", "", address=address))
 
@@ -478,17 +489,19 @@ class NodeConnections:
 
     async def _hold(self, address: str) -> None:
         """Connect once, and wait for the end of that connection. A node that never took one is not lost."""
+        is_lost = False
         try:
             async with self._channels.use(address) as channel:
                 state = channel.get_state(try_to_connect=True)
                 while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
                     await channel.wait_for_state_change(state)
                     state = channel.get_state()
-                if state is not grpc.ChannelConnectivity.READY:
-                    return
-                await channel.wait_for_state_change(state)
-            is_lost = await self._channels.is_lost(address)
+                if was_connected := state is grpc.ChannelConnectivity.READY:
+                    await channel.wait_for_state_change(state)
+                # From here on another registration may replace the node.
+                self._live.discard(address)
+                is_lost = was_connected and await self._channels.is_lost(address)
         except (TreatyError, grpc.aio.UsageError):
-            return  # forgotten, or hung up
+            self._live.discard(address)  # the address is forgotten, or was hung up
         if is_lost:
             self._deliver(ANONYMOUS, Frame(LOST, "RegisterAgent", "", address=address))

@@ -88,7 +88,7 @@ class Tool(GatewayNode):
         return self
 
     def set_process_request_handler(self, handler: Callable[[ToolRequest], Any]) -> Self:
-        """Set the function that answers requests, whatever their `tool_name`. It may be a coroutine.
+        """Set the function that answers requests, of any `tool_name`. It may be a coroutine.
 
         It returns a `ToolResponse`, or a content: a text, bytes, a dict (a text of JSON), or a list of these. The message of an
         `OperationError` that it raises is the caller's `error_message`; of any other exception the caller learns the type.
