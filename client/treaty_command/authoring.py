@@ -113,7 +113,11 @@ def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: s
         from rich.prompt import Prompt  # imported here: only `new` asks
 
         options = list(choices) or None
-        return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        try:
+            return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        except EOFError as error:  # Ctrl-D
+            fault = f"The input ended at the question {question!r}. Nothing was written."
+            raise Malformed(SystemCode.USAGE, fault, fix="Answer it with an option: treaty new --help") from error
     return default or ""
 
 

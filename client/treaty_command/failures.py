@@ -21,7 +21,7 @@ from typing import Final
 
 from treaty_consensus.codes import DecisionCode, IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Gone, Malformed, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_io.codes import ClientTopicCode
+from treaty_io.codes import ClientTopicCode, ResolveCode
 
 REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, FOUND, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 
@@ -34,6 +34,7 @@ _BY_CODE: Final = {
     DecisionCode.EARLY: NOT_YET,
     LogCode.CLOSING: NOT_YET,
     IdentityCode.NEW_TENURE: NOT_YET,
+    ResolveCode.UNKNOWN: NOT_FOUND,
 }
 _BY_FAMILY: Final[Sequence[tuple[type[TreatyError], int]]] = (
     (Unavailable, UNAVAILABLE),
@@ -45,14 +46,18 @@ _BY_FAMILY: Final[Sequence[tuple[type[TreatyError], int]]] = (
 
 def status_of(error: TreatyError) -> int:
     """Return the exit status for an error."""
-    from treaty_client.protocols.verification.steps import VerificationFailed  # here, because only errors need it
+    from treaty_client.protocols.verification.steps import Step, VerificationFailed  # here, because only errors need it
 
     for code, status in _BY_CODE.items():
         if error.code == code:
             return status
     if isinstance(error, VerificationFailed):
-        # A step that could not reach a host proves nothing against the protocol.
-        return UNAVAILABLE if isinstance(error.__cause__, Unavailable) else UNTRUSTED
+        # A step that could not reach a host proves nothing against the protocol, and neither does a registry that has no such
+        # name. After step 1 something is missing in a proof.
+        if isinstance(error.__cause__, Unavailable):
+            return UNAVAILABLE
+        is_absent = error.step == Step.RESOLVE and isinstance(error.__cause__, (NotFound, Gone))
+        return NOT_FOUND if is_absent else UNTRUSTED
     return next((status for family, status in _BY_FAMILY if isinstance(error, family)), REFUSED)
 
 
