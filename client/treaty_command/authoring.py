@@ -29,6 +29,7 @@ from treaty_io import durable
 from treaty_io.codes import SandboxCode
 
 from .context import Options, run
+from .values import Publishers, Uri
 
 if TYPE_CHECKING:
     from treaty_client.authoring.coverage import Coverage
@@ -122,12 +123,12 @@ def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: s
 
 
 def test(
-    subject: str,
+    subject: Uri,
     /,
     *,
     watch: Annotated[bool, Parameter()] = False,
     allow_uncovered: Annotated[bool, Parameter()] = False,
-    publisher: tuple[str, ...] = (),
+    publisher: Publishers = (),
     options: Options = Options(),
 ) -> None:
     """Check a protocol as publishing would, and report all problems at once: its files, its package, its vectors, its coverage.
@@ -140,8 +141,6 @@ def test(
         Check the folder again each time that a file changes, until Ctrl-C.
     allow_uncovered
         An operation that no vector reaches is no problem.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     if "://" in subject:
@@ -207,7 +206,7 @@ def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> 
     )
 
 
-def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+def stubs(subject: Uri, /, *, output: Path | None = None, publisher: Publishers = (), options: Options = Options()) -> None:
     """Write typed Python for a protocol, so that an editor completes its operations and their arguments.
 
     Parameters
@@ -216,8 +215,6 @@ def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, 
         The URI of a protocol, or a folder with protocol.toml.
     output
         The module to write. Default: print it.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     package = run(_fetched(subject, publisher, options)) if "://" in subject else build(load_project(folder))

@@ -11,11 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from treaty_io.home import CA_VARIABLE, RESOLVE_VARIABLE, default_home
 
 from .output import Output
+from .values import Origin
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@Parameter(name="*")
+# Not shown in the help of a command: `commands` has them once.
+@Parameter(name="*", group=Group("Options of every command", show=False))
 @dataclass(frozen=True)
 class Options:
     """Options of every command.
@@ -51,7 +53,7 @@ class Options:
     """
 
     home: Annotated[Path, Parameter(env_var="TREATY_HOME")] = field(default_factory=default_home)
-    registry: str | None = None
+    registry: Origin | None = None
     resolve: Annotated[tuple[str, ...], Parameter(env_var=RESOLVE_VARIABLE)] = ()
     ca: Annotated[Path | None, Parameter(env_var=CA_VARIABLE)] = None
     json: Annotated[bool, Parameter()] = False

@@ -98,7 +98,9 @@ def _findings(options: Options) -> Iterator[Finding]:
     policy = policies[0] if policies else Policy()
     yield _check("policy", lambda: _publishers(policy), otherwise="warning")
     if not missing:
-        yield _check("sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning")
+        yield _check(
+            "sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning"
+        )
     for config in configs:
         yield _check("memory of workers", partial(_fit, config, _machine_memory()), otherwise="warning")
     names: list[RegistryName] = []

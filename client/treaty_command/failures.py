@@ -1,18 +1,4 @@
-"""The exit statuses of `treaty`, and the errors behind them.
-
-    0     done
-    1     refused: a rule, a malformed input, a file, a library that is not installed
-    2     wrong command line
-    3     a registry or another host does not answer; the same command may succeed later
-    4     not trusted: a proof does not hold, or the policy does not allow it
-    5     not found
-    6     not yet: nothing is wrong, and the same command will succeed later
-    7     found: `treaty watch` has told something unexpected
-    130   interrupted by Ctrl-C
-    141   the reader of standard output has gone, as in `treaty … | head`
-
-docs/guides/command-line.md has the same table.
-"""
+"""The exit statuses of `treaty`, and the errors behind them. docs/guides/command-line.md has the table."""
 
 from __future__ import annotations
 

@@ -21,9 +21,10 @@ from treaty_consensus.protocol import is_topic
 from treaty_io.codes import ContradictionCode, MemoryCode
 
 from .context import Options
+from .values import Name
 
 
-def explain(subject: str, /, *, options: Options = Options()) -> None:
+def explain(subject: Name, /, *, options: Options = Options()) -> None:
     """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries.
 
     Parameters
@@ -53,7 +54,7 @@ def explain(subject: str, /, *, options: Options = Options()) -> None:
     options.output.result({"subject": subject, "registries": values}, *parts)
 
 
-def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
+def forget(subject: Name, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
     """Forget the proved facts about a protocol, a topic or a DID. The lock and the evidence stay.
 
     Parameters
