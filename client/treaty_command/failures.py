@@ -56,8 +56,12 @@ def failure_of(error: Exception) -> TreatyError | None:
             return error
         case CycloptsError():
             command = " ".join(["treaty", *error.command_chain]) if error.command_chain else "treaty"
-            # Cyclopts wraps the message in a box of its own. Only its words are needed.
-            return Malformed(SystemCode.USAGE, " ".join(str(error).split()), fix=f"Show the options: {command} --help")
+            try:
+                # Cyclopts wraps the message in a box of its own. Only its words are needed.
+                words = " ".join(str(error).split())
+            except ImportError:  # it looks for a similar command, in modules whose libraries may not be installed
+                words = f"Unknown command {' '.join(error.unused_tokens or ())[:80]!r}."
+            return Malformed(SystemCode.USAGE, words, fix=f"Show the options: {command} --help")
         # A full disk or a path of the command line: the user can act on it, so it is no traceback.
         case OSError():
             return Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")

@@ -17,7 +17,7 @@ from treaty_client.protocols.verification.records import OfferedHandler
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import read_wheel
-from treaty_consensus.kinds import Decision, Newer, Publish, Status
+from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Newer, Publish, Status
 from treaty_consensus.printable import escaped
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
@@ -96,6 +96,8 @@ def _state(status: Status | Newer | None) -> str:
 
 def _rows(value: dict[str, Any]) -> dict[str, str]:
     successor = f"; its successor is {value['successor']}" if value["successor"] else ""
+    # A command that would be refused is of no help.
+    fetchable = value["successor"] if value["status"] in NEGATIVE_STATES else value["uri"]
     return {
         "uri": value["uri"],
         "publisher": f"{value['publisher']}, leaf {value['index']}",
@@ -105,5 +107,5 @@ def _rows(value: dict[str, Any]) -> dict[str, str]:
         "roles": "; ".join(f"{role} calls {', '.join(calls) or 'nothing'}" for role, calls in value.get("roles", {}).items()),
         "operations": ", ".join(f"{name} ({kind})" for name, kind in value.get("operations", {}).items()),
         "handlers": "; ".join("{filename} by {publisher}, {status}".format(**each) for each in value["handlers"]),
-        "fetch": f"treaty fetch {value['uri']}",
+        "fetch": f"treaty fetch {fetchable}" if fetchable else "",
     }

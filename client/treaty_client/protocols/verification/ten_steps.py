@@ -267,7 +267,8 @@ def check_current(status: Status | Newer | None, subject: str) -> tuple[str, ...
     successor = f" Its successor is {status.successor}." if status.successor else ""
     if status.state in _NEGATIVE:
         with taking(Step.STATUS):
-            XX
+            fix = f"Use its successor: treaty fetch {status.successor}" if status.successor else "Use another version."
+            raise Refused(_NEGATIVE[status.state], f"{subject} is {status.state} by its publisher.{successor}", fix=fix)
     return (f"{subject} is deprecated by its publisher.{successor}",)
 
 
