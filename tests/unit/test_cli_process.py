@@ -8,6 +8,8 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ from treaty_command.failures import status_of
 from treaty_consensus.codes import IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
-from treaty_io.codes import ClientTopicCode
+from treaty_io.codes import ClientTopicCode, ResolveCode
 
 KEY = VerifierKey("registry.example", KeyType.ED25519, key_signer("log").public_key)
 ROOT = Path(__file__).parents[2]
@@ -107,6 +109,7 @@ def trust(home: list[str], url: str) -> None:
         (NotFound(ClientTopicCode.UNDECIDED, "No."), 6),
         (Unavailable(LogCode.CLOSING, "No."), 6),
         (Refused(IdentityCode.NEW_TENURE, "No."), 6),
+        (VerificationFailed(1, ResolveCode.UNKNOWN, "No."), 5),
     ],
 )
 def test_each_family_has_its_status(error: TreatyError, status: int) -> None:
@@ -117,6 +120,21 @@ def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
     with pytest.raises(VerificationFailed) as failure, taking(Step.STATEMENTS):
         raise Unavailable("egress.unreachable", "No.")
     assert status_of(failure.value) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "cause", "status"),
+    [
+        (Step.RESOLVE, NotFound("protocol.unknown", "No."), 5),
+        (Step.RESOLVE, Gone("a.b", "No."), 5),
+        (Step.RESOLVE, Untrusted("a.b", "No."), 4),
+        (Step.STATEMENTS, NotFound("bundle.form", "The proof lacks a statement."), 4),
+    ],
+)
+def test_a_name_that_is_absent_is_told_from_a_proof_that_lacks_something(step: Step, cause: TreatyError, status: int) -> None:
+    with pytest.raises(VerificationFailed) as failure, taking(step):
+        raise cause
+    assert status_of(failure.value) == status
 
 
 def test_the_guide_has_the_table_of_statuses() -> None:
@@ -310,6 +328,14 @@ def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
         assert (status, out) == (5, "")
 
 
+def test_a_limit_that_is_none_names_the_numbers(home: list[str]) -> None:
+    with registry({}, asked := list[str]()) as url:
+        trust(home, url)
+        status, out, _ = treaty_here("search", "--limit", "0", "--json", *home)
+    error = json.loads(out)["error"]
+    assert (status, asked) == (2, []) and "--limit. Must be >= 1" in error["message"] and "treaty search --help" in error["fix"]
+
+
 def test_filters_reach_the_registry(home: list[str]) -> None:
     asked: list[str] = []
     with registry({"/protocols": {"protocols": [], "next": None}}, asked) as url:
@@ -430,6 +456,57 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert checks["memory of registry.example"]["outcome"] == "ok"
     assert (workers["outcome"], workers["code"]) == ("warning", "config.file")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
+
+
+@contextmanager
+def web(authority: trustme.CA, host: str, body: Callable[[], bytes | None]) -> Iterator[str]:
+    """A web server that has one body at every path, or nothing; yields the option that leads to it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(host).configure_cert(context)
+
+    def serve(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            found = body()
+            status = "404 Not Found" if found is None else "200 OK"
+            wrapped.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(found or b'')}\r\n\r\n".encode() + (found or b""))
+
+    with listening(serve) as port:
+        yield f"--resolve={host}=127.0.0.1:{port}"
+
+
+def test_the_doctor_compares_the_served_did_document_with_the_key(home: list[str], tmp_path: Path) -> None:
+    own, served = tmp_path / "own.json", tmp_path / "served.json"
+    assert treaty_here("identity", "new", "shop.example", "--document", str(own), *home)[0] == 0
+    other = ["--home", str(tmp_path / "other")]
+    assert treaty_here("identity", "new", "shop.example", "--document", str(tmp_path / "other.json"), *other)[0] == 0
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def found() -> dict[str, str]:
+        checks = json.loads(treaty_here("doctor", resolve, "--ca", str(tmp_path / "ca.pem"), "--json", *home)[1])["checks"]
+        (check,) = (check for check in checks if check["check"] == "DID document")
+        return check  # type: ignore[no-any-return]
+
+    with web(authority, "shop.example", lambda: served.read_bytes() if served.exists() else None) as resolve:
+        absent = found()
+        assert (absent["outcome"], absent["code"]) == ("fault", "egress.not-found")
+        assert "https://shop.example/.well-known/did.json" in absent["fix"]
+        served.write_bytes((tmp_path / "other.json").read_bytes())
+        assert (found()["outcome"], found()["code"]) == ("fault", "publisher.other-keys")
+        served.write_bytes(own.read_bytes())
+        assert found()["outcome"] == "ok"
+
+
+def test_the_doctor_works_without_the_libraries_of_an_agent(home: list[str]) -> None:
+    hidden = "import sys\nfrom treaty_io.extras import EXTRA_OF\nsys.modules |= dict.fromkeys(EXTRA_OF)\n"
+    code = f"{hidden}from treaty_command.main import main\nmain(['doctor', '--json', *sys.argv[1:]])"
+    done = subprocess.run([sys.executable, "-c", code, *home], capture_output=True, text=True, check=False)
+    checks = {found["check"]: found for found in json.loads(done.stdout)["checks"]}
+    assert (checks["libraries"]["outcome"], checks["libraries"]["code"]) == ("warning", "system.missing")
+    assert "sigstore" in checks["libraries"]["said"] and "pip install '.[agent]'" in checks["libraries"]["fix"]
+    assert (checks["configuration"]["outcome"], checks["trust"]["code"]) == ("ok", "registry.not-trusted")
+    assert "sandbox" not in checks
 
 
 @pytest.mark.sample(1)
