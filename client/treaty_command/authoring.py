@@ -177,9 +177,7 @@ async def _published(uri: str, publishers: tuple[str, ...], options: Options, *,
 async def _fetched(uri: str, publishers: tuple[str, ...], options: Options) -> HandlerPackage:
     from treaty_client.protocols.fetch import Fetcher  # imported here: Sigstore is slow to import
 
-    policy = options.policy()
-    policy = dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
-    async with Fetcher(options.home, policy, options.network) as fetcher:
+    async with Fetcher(options.home, options.policy(*publishers), options.network) as fetcher:
         return (await fetcher.fetch(uri)).package
 
 

@@ -6,7 +6,7 @@ Every command imports this module, so each property imports what it needs itself
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -97,11 +97,12 @@ class Options:
         # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
 
-    def policy(self) -> Policy:
-        """Load the policy of this home. Raises `Malformed`."""
+    def policy(self, *publishers: str) -> Policy:
+        """Load the policy of this home, for this command with further publishers as the second choice. Raises `Malformed`."""
         from treaty_client.policy import load_policy
 
-        return load_policy(self.home / "policy.toml")
+        policy = load_policy(self.home / "policy.toml")
+        return replace(policy, publishers=(*policy.publishers, *publishers)) if publishers else policy
 
     def trusted(self) -> TrustedRegistry:
         """Return the registry of `--registry`, or the only trusted one. Raises as `TrustedRegistries.choose`."""

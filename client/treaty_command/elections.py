@@ -323,11 +323,18 @@ def _consensus(topic: TopicSummary) -> str:
         return "–"
     if topic.uri is None:
         return escape(short(printable(topic.consensus, _MAX_SHOWN)))
-    uri = escape(printable(topic.uri, MAX_URI))
+    label = escape(printable(_label(topic.uri), MAX_URI))
     if topic.status in (None, "active"):
+        return label
+    successor = f", successor {escape(printable(_label(topic.successor), MAX_URI))}" if topic.successor else ""
+    return f"{label} [yellow]{escape(printable(topic.status, _MAX_SHOWN))}{successor}[/]"
+
+
+def _label(uri: str) -> str:
+    try:
+        return parse_protocol_uri(uri).label
+    except TreatyError:  # by its registry's account
         return uri
-    successor = f", successor {escape(printable(topic.successor, MAX_URI))}" if topic.successor else ""
-    return f"{uri} [yellow]{escape(printable(topic.status, _MAX_SHOWN))}{successor}[/]"
 
 
 async def _reach(client: RegistryClient) -> tuple[Reach, ...]:

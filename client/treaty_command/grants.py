@@ -19,7 +19,7 @@ from treaty_consensus.printable import escaped
 from .context import Options, run
 from .delivery import shown
 from .standing import own_weightless
-from .values import DidText, Via
+from .values import AgentDid, DidText, Via
 
 
 def grant(did: DidText, /, *, options: Options = Options()) -> None:
@@ -46,14 +46,8 @@ def ungrant(did: DidText, /, *, options: Options = Options()) -> None:
     _make(did, True, options)
 
 
-def grants(did: DidText | None = None, /, *, options: Options = Options()) -> None:
-    """List the grants in force of an agent's namespace, and to the agent, newest first, by its registry's account.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+def grants(did: AgentDid = None, /, *, options: Options = Options()) -> None:
+    """List the grants in force of an agent's namespace, and to the agent, newest first, by its registry's account."""
     owner = did or options.identity().did
 
     async def work() -> Grants:
@@ -135,14 +129,8 @@ def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Option
     options.output.result(value, head, *lines, *notes)
 
 
-def vouches(did: DidText | None = None, /, *, options: Options = Options()) -> None:
-    """List the agents that an agent vouches for, newest first, by its registry's account.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+def vouches(did: AgentDid = None, /, *, options: Options = Options()) -> None:
+    """List the agents that an agent vouches for, newest first, by its registry's account."""
     author = did or options.identity().did
 
     async def work() -> Vouches:

@@ -108,7 +108,7 @@ def fetch(
         return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
 
     async def work() -> tuple[VerifiedProtocol, TopicView | None]:
-        async with Fetcher(options.home, _policy(options, publisher), options.network) as fetcher:
+        async with Fetcher(options.home, options.policy(*publisher), options.network) as fetcher:
             if not names_topic(name):
                 return await fetched(fetcher, name), None
             view, protocols = elected(name, await topic_views(fetcher, name, options.registry or ""))
@@ -142,7 +142,7 @@ def verify(subject: Uri, /, *, publisher: Publishers = (), options: Options = Op
     subject
         A folder that `treaty fetch --output` wrote, or a protocol's URI.
     """
-    policy = _policy(options, publisher)
+    policy = options.policy(*publisher)
     folder = Path(subject)
     if folder.is_dir():
         verified = verify_directory(folder, options.registries, policy)
@@ -157,12 +157,6 @@ def verify(subject: Uri, /, *, publisher: Publishers = (), options: Options = Op
 async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
     async with Fetcher(options.home, policy, options.network) as fetcher:
         return await fetcher.fetch(uri, fresh=True, progress=_narrator(options.output))
-
-
-def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
-    policy = options.policy()
-    # After the policy's own: publishers of the command line are the second choice, for this command only.
-    return dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
 
 
 def _narrator(output: Output) -> Any:

@@ -18,7 +18,7 @@ from treaty_consensus.printable import escaped, short
 
 from .context import Options, run
 from .elected import names_topic
-from .values import DidText, Name
+from .values import AgentDid, Name
 
 # The unit of standing in the log: a full credit is 2^32 (election.md, section 9).
 _FULL = 2**32
@@ -27,17 +27,11 @@ _MAX_PAGES = 1_000
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def standing(did: DidText | None = None, /, *, options: Options = Options()) -> None:
+def standing(did: AgentDid = None, /, *, options: Options = Options()) -> None:
     """Show the standing of an agent and explain all its credits, newest first, by its registry's account.
 
     An agent earns standing by reports that independent pairs confirm. Standing fades. It enlarges quotas and ranks speakers; it
-    has no weight in an election. `treaty audit` recomputes it.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+    has no weight in an election. `treaty audit` recomputes it."""
     subject = did or options.identity().did
 
     async def work() -> Standing:

@@ -57,6 +57,7 @@ def _read(context: CompletionContext, file: str, member: str) -> Any:
 Uri: TypeAlias = Annotated[str, Parameter(completer=uris)]
 Topic: TypeAlias = Annotated[str, Parameter(completer=topics)]
 DidText: TypeAlias = Annotated[str, Parameter(completer=dids)]
+AgentDid: TypeAlias = Annotated[str | None, Parameter(completer=dids, help="The DID of the agent. Default: this one.")]
 Name: TypeAlias = Annotated[str, Parameter(completer=names)]
 Origin: TypeAlias = Annotated[str, Parameter(completer=origins)]
 _ACCEPT = "A DID whose handlers to accept, besides those of the policy. May be repeated."

@@ -29,7 +29,7 @@ LINES = {
     "treaty_aip": 2_500,
     "treaty_anp": 9_600,
     "treaty_client": 12_100,
-    "treaty_command": 3_700,
+    "treaty_command": 4_100,
     "treaty_consensus": 14_000,
     "treaty_handler": 1_500,
     "treaty_handoff": 2_800,

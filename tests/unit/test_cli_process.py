@@ -275,7 +275,10 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     undecided = {"topic": "c", "protocols": 1, "consensus": None, "epoch": None}
-    listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, undecided]}
+    decided = {"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}
+    named = {**decided, "topic": "a/c", "uri": "https://r.example/protocols/acme.example/hotel/1.0", "status": "yanked"}
+    named["successor"] = "https://r.example/protocols/acme.example/hotel/2.0"
+    listed = {"topics": [decided, named, undecided]}
     reach = [{"epoch": 4, "able": "3", "pairs": "4"}, {"epoch": 3, "able": "0", "pairs": "4"}]
     about = dict.fromkeys(("origin", "key", "clock_key", "operator", "electorate"), "") | {"epoch": 5, "opened": 0, "size": 9}
     with registry({"/topics.json": listed | {"next": "c"}, "/log": about | {"reach": reach}}) as url:
@@ -284,8 +287,9 @@ def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
         assert "75.0 % of the pairs that report could speak at once at the end of epoch 4." in out
         assert (status, err) == (0, "")
         assert "a/b" in out and "abababab" in out and "treaty topics --after c" in out
+        assert "acme.example/hotel 1.0 yanked, successor" in out and "acme.example/hotel 2.0" in out
         value = json.loads(treaty_here("topics", "--json", *home)[1])
-    assert [topic["topic"] for topic in value["topics"]] == ["a/b", "c"] and value["next"] == "c"
+    assert [topic["topic"] for topic in value["topics"]] == ["a/b", "a/c", "c"] and value["next"] == "c"
     assert value["reach"] == [{"epoch": 4, "able": "75.0 %"}, {"epoch": 3, "able": "0.0 %"}]
 
 

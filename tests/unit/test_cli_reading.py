@@ -31,8 +31,8 @@ class Home:
     def __init__(self, made: SocketRegistry, folder: Path) -> None:
         address = made.network.resolve[NAME.origin]
         self.folder = folder / "home"
-        self.options = ("--home", str(self.folder), f"--resolve={NAME.origin}={address.ip}:{address.port}")
-        self.options += ("--ca", str(made.network.ca))
+        resolve = f"--resolve={NAME.origin}={address.ip}:{address.port}"
+        self.options = ("--home", str(self.folder), resolve, "--ca", str(made.network.ca))
 
     async def runs(self, *command: str) -> tuple[int, str, str]:
         """Status, output and error output."""
