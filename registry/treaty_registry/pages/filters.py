@@ -42,6 +42,11 @@ def moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def day(seconds: int) -> str:
+    """Return the day of a foreign Unix time in UTC, or the number when no calendar has it."""
+    return when(seconds).partition(" ")[0]
+
+
 def when(seconds: int) -> str:
     """Return a foreign Unix time in UTC, or the number when no calendar has it."""
     try:
@@ -79,6 +84,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "size": size,
     "moment": moment,
     "when": when,
+    "day": day,
     "path": path,
     "segment": segment,
     "name": name,

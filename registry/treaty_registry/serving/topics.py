@@ -40,13 +40,24 @@ _LEAST_CLIENT = "0.1.0"
 """The oldest release whose agents work with this registry (docs/specification/compatibility.md, "Releases")."""
 MAX_GRANTS = 1024
 
-_TOPICS = f"""
+_SUMMARIES = f"""
 select t.topic, t.protocols, encode(d.consensus, 'hex') as consensus, d.epoch, s.uri, s.status, s.successor
-from (select topic, protocols from topics where topic > $1 order by topic limit $2) t
+from ({{chosen}}) t
 left join lateral (select consensus, epoch from decisions where topic = t.topic order by index desc limit 1) d on true
 left join lateral ({status_of("t.topic", "d.consensus")}) s on d.consensus is not null
 order by t.topic
 """  # noqa: S608 (constants)
+_TOPICS = _SUMMARIES.format(chosen="select topic, protocols from topics where topic > $1 order by topic limit $2")
+# Under this word are the protocols in state consensus (`facets`), so the newest are found without a pass over all topics.
+_ELECTED = _SUMMARIES.format(
+    chosen="""
+    select topic, protocols from topics where topic in (
+      select topic from protocols where index in (
+        select index from postings where word = '=state/consensus' order by place desc, index desc limit $1
+      )
+    )
+    """
+)
 _CANDIDATES = f"""
 with chosen as (
   select document from elections where topic = $1
@@ -121,6 +132,10 @@ class Elections:
         rows = await self._pool.fetch(_TOPICS, after, most + 1)
         summaries = [TopicSummary(**row) for row in rows[:most]]
         return TopicPage(summaries, summaries[-1].topic if len(rows) > most else None)
+
+    async def elected(self, most: int) -> list[TopicSummary]:
+        """Return the topics of the `most` newest protocols that are a consensus, by name."""
+        return [TopicSummary(**row) for row in await self._pool.fetch(_ELECTED, most)]
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
