@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.blobs import check_bytes
 from treaty_client.protocols.verification.records import OfferedHandler
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge
 from treaty_consensus.handler import read_wheel
 from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Newer, Publish, Status
 from treaty_consensus.printable import escaped
@@ -67,6 +68,7 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
         "summary": card.summary if card else "",
         "publisher": published.statement.author.text,
         "index": published.index,
+        "issued": published.statement.issued,
         "status": _state(status),
         "successor": status.successor if isinstance(status, Status) else None,
         "topic": body.topic,
@@ -77,12 +79,12 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
 
 
 async def _interface(fetcher: Fetcher, uri: ProtocolUri, handler: OfferedHandler) -> dict[str, Any]:
-    """Return the roles and operations of a handler; nothing for a wheel that is no handler."""
-    wheel = await fetcher.client(uri.origin).blob(handler.body.wheel)
-    check_bytes(wheel, handler.body.wheel, "wheel")
+    """Return the roles and operations of a handler, if its wheel can be read."""
     try:
+        wheel = await fetcher.client(uri.origin).blob(handler.body.wheel)
+        check_bytes(wheel, handler.body.wheel, "wheel")
         manifest = read_wheel(handler.body.filename, wheel).manifest
-    except TreatyError:  # its publisher chose the bytes, and the rest is worth to be shown
+    except (Gone, NotFound, Malformed, Refused, TooLarge):  # withdrawn, or no handler: its publisher chose the bytes
         return {}
     return {
         "roles": {role.name: sorted(role.calls) for role in manifest.roles.values()},
@@ -96,11 +98,12 @@ def _state(status: Status | Newer | None) -> str:
 
 def _rows(value: dict[str, Any]) -> dict[str, str]:
     successor = f"; its successor is {value['successor']}" if value["successor"] else ""
-    # A command that would be refused is of no help.
     fetchable = value["successor"] if value["status"] in NEGATIVE_STATES else value["uri"]
     return {
         "uri": value["uri"],
-        "publisher": f"{value['publisher']}, leaf {value['index']}",
+        # The clock of the publisher; the last second of the calendar bounds it.
+        "published": f"{dt.datetime.fromtimestamp(min(value['issued'], 253_402_300_799), dt.UTC).date()}, leaf {value['index']}",
+        "publisher": value["publisher"],
         "status": value["status"] + successor,
         "topic": f"{value['topic']}: {value['election'] or 'not decided'}",
         "hash": f"{value['hash']}, {value['size']:,} bytes",

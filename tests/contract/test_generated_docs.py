@@ -88,6 +88,7 @@ def test_every_command_is_in_the_reference(program: App, page_part: str) -> None
 def test_the_options_of_every_command_are_listed_once_and_each_command_has_an_example() -> None:
     text = SITE["commands-treaty"]()
     assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
+    assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1
     assert "`TREATY_HOME` | `--home`" in SITE["environment"]()
     sections = re.split(r"^#{3,4} (?=treaty )", text, flags=re.MULTILINE)[1:]
     assert len(sections) > 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import time
 import webbrowser
@@ -161,13 +162,17 @@ async def test_a_protocol_is_shown_on_one_screen(made: SocketRegistry, home: Hom
     assert (shown["topic"], shown["election"], shown["hash"], shown["size"]) == (TOPIC, "consensus", body.sha256, body.size)
     assert (shown["roles"], shown["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
     assert [(each["publisher"], each["status"]) for each in shown["handlers"]] == [(ALICE.did, "active")]
-    assert f"treaty fetch {uri_of()}" in " ".join((await home.runs("info", uri_of()))[1].split())
+    text = " ".join((await home.runs("info", uri_of()))[1].split())
+    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(shown['issued'], dt.UTC).date()}, leaf" in text
 
     yank(made, successor=uri_of("2.0"))
     shown = await home.tells("info", uri_of())
     assert (shown["status"], shown["successor"]) == ("yanked", uri_of("2.0"))
     text = " ".join((await home.runs("info", uri_of()))[1].split())
     assert f"treaty fetch {uri_of('2.0')}" in text and f"treaty fetch {uri_of()}" not in text
+    (handler,) = [s.body for _, s in made.registry.statements() if isinstance(s.body, kinds.Handler)]
+    made.registry.withdrawn.add(handler.wheel.sha256)
+    assert "roles" not in await home.tells("info", uri_of())
     bare = await home.tells("info", uri_of("2.0"))
     assert "roles" not in bare and bare["handlers"] == []
     assert not (home.folder / "treaty.lock").exists()
