@@ -18,15 +18,22 @@ from pathlib import Path
 from docs.generate.syntax import tree_of
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+SOURCES = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 """The folders of the packages."""
 FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "demo", "examples", "bench", "tools", "deploy")
 """The folders of all Python."""
 
 LINES = {
-    "protocols": 4_400,
-    "treaty_agent": 22_600,
-    "treaty_aip": 2_500,
+    "protocols": 4_600,
+    "treaty_agent": 22_700,
+    "treaty_aip": 2_650,
     "treaty_anp": 9_600,
     "treaty_client": 12_100,
     "treaty_command": 4_100,
@@ -35,7 +42,8 @@ LINES = {
     "treaty_handoff": 2_800,
     "treaty_io": 4_700,
     "treaty_registry": 30_200,
-    "treaty_sandbox": 5_000,
+    "treaty_routing": 450,
+    "treaty_sandbox": 5_100,
 }
 """The budget of each package, in lines of product Python. `protocols`: all handlers of the catalogue."""
 SPARE = 500
@@ -98,6 +106,7 @@ PRIVATE_FOREIGN = {
     "_from_parts",
     "_build_dsse_request",
     "_parser",
+    "_act",
     "_observe",
     "_set_react_mode",
     "_watch",
