@@ -36,7 +36,7 @@ LINES = {
     "treaty_aip": 2_650,
     "treaty_anp": 9_600,
     "treaty_client": 12_600,
-    "treaty_command": 3_700,
+    "treaty_command": 4_100,
     "treaty_consensus": 14_400,
     "treaty_handler": 1_500,
     "treaty_handoff": 2_800,
