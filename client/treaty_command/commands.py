@@ -24,6 +24,7 @@ if os.environ.get("NO_COLOR"):
 for _name, (_place, _help) in {
     "identity": ("identity:app", "Make, show and rotate this agent's identity."),
     "trust": ("trust:app", "Manage the trusted registries."),
+    "conform": ("conform:app", "Check a foreign agent of AIP, handoff or message-routing, rule by rule."),
     "config": ("config:config", "Check policy.toml and agent.toml, and show every key with its value."),
     "new": ("authoring:new", "Write a folder with a new protocol that passes `treaty test`."),
     "test": ("authoring:test", "Check a protocol as publishing would, and replay its vectors."),

@@ -1,0 +1,159 @@
+"""`treaty conform`: play the other roles of a protocol against a foreign agent, and print item by item which rules hold.
+
+The items are beside their protocols: `treaty_aip.conform`, `treaty_handoff.conform`, `treaty_routing.conform`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from cyclopts import App
+from rich.markup import escape
+from rich.table import Table
+
+from treaty_consensus.errors import Malformed
+from treaty_consensus.codes import SystemCode
+from treaty_consensus.printable import printable
+from treaty_io.conformance import Foreign, Items, Result
+from treaty_io.identity import Identity
+
+from .context import Options, run
+from .failures import REFUSED
+
+app = App(name="conform", help="Check a foreign agent against the rules of a protocol, in both roles.")
+_SIGNS = {"holds": "[green]✓ holds[/]", "fails": "[bold red]✗ fails[/]", "not tried": "[dim]· not tried[/]"}
+_SHOWN = 300
+"""Characters of the evidence in the table; the report of `--json` has all."""
+
+
+class Report:
+    """The results of a run."""
+
+    def __init__(self, protocol: str, options: Options) -> None:
+        self._protocol, self._output = protocol, options.output
+        self._results: list[tuple[str, Result]] = []
+
+    def tell(self, line: str) -> None:
+        """Say on standard error what the foreign side has to know or do."""
+        self._output.errors.print(f"[bold]→[/] {escape(line)}")
+
+    async def check(self, role: str, items: Items, peer: Foreign, seconds: float) -> None:
+        """Try the items of a role of the foreign agent, and show how far they are."""
+        with self._output.errors.status(escape(f"{role}: {items.ids[0]}")) as status:
+            async for result in items.check(peer, seconds=seconds):
+                self._results.append((role, result))
+                status.update(escape(f"{role}: {len(self._results)} items, {result.id}"))
+
+    def end(self) -> None:
+        """Print the report. Exit with 1 unless an item holds and none fails."""
+        counts = Counter(result.outcome for _, result in self._results)
+        value = {
+            "protocol": self._protocol,
+            "holds": counts["holds"],
+            "fails": counts["fails"],
+            "notTried": counts["not tried"],
+            "items": [{"role": role, **dataclasses.asdict(result)} for role, result in self._results],
+        }
+        table = Table("role", "item", "", "rule", "section", box=None)
+        for role, result in self._results:
+            table.add_row(role, result.id, _SIGNS[result.outcome], escape(result.rule), escape(result.section))
+        summary = f"{counts['holds']} hold, {counts['fails']} fail, {counts['not tried']} were not tried."
+        details = [line for _, result in self._results if result.outcome != "holds" for line in _details(result)]
+        self._output.result(value, table, *details, summary)
+        if counts["fails"] or not counts["holds"]:
+            sys.exit(REFUSED)
+
+
+def _details(result: Result) -> list[str]:
+    if result.outcome == "not tried":
+        return [f"[dim]· {escape(result.id)}: {escape(result.why)}[/]"]
+    evidence = [f"  {name} {escape(text[:_SHOWN])}" for name, text in (("sent", result.sent), ("came", result.came)) if text]
+    return [f"[bold red]✗ {escape(result.id)}[/] {escape(result.why)}", *evidence, f"  [bold]→[/] {escape(result.fix)}"]
+
+
+def _identity(options: Options) -> Identity:
+    return options.identity() if options.identity_file.exists() else Identity.create()
+
+
+def _endpoint(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65_536):
+        raise Malformed(SystemCode.USAGE, f"{printable(text, 80)} is no HOST:PORT.", fix="Write for example 127.0.0.1:0")
+    return host, int(port)
+
+
+@app.command
+def handoff(
+    url: str = "",
+    /,
+    *,
+    recipient: str = "",
+    sender: str = "",
+    sample: Path | None = None,
+    listen: str = "",
+    seconds: float = 10,
+    wait: float = 60,
+    options: Options = Options(),
+) -> None:
+    """Check an agent that speaks handoff over HTTP.
+
+    Parameters
+    ----------
+    url
+        The address of the agent, before /handoffs. Without it only --listen is tried.
+    recipient
+        The name of the agent: the recipient_id of the messages.
+    sender
+        The sender_id of the messages. Default: the DID of this home, or of an identity that is made for the run.
+    sample
+        A file with a handoff message that the agent can work on. Default: a TASK_TRANSFER.
+    listen
+        HOST:PORT where the agent shall hand a message to, as a sender. Port 0 chooses a free one.
+    seconds
+        The time for an item.
+    wait
+        The time for the agent to send to --listen, in seconds.
+    """
+    from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+    from treaty_handoff.messages import read
+
+    _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
+    _need(recipient or not url, "Name the recipient_id of the agent: --recipient")
+    identity, report = _identity(options), Report("handoff", options)
+
+    async def work() -> None:
+        message = None if sample is None else read(sample.read_bytes())
+        if url:
+            report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
+            async with options.network.client(timeout=seconds) as client:
+                peer = Receiver(client, url, recipient, identity, sender=sender, sample=message)
+                await report.check("receiver", RECEIVER, peer, seconds)
+        if listen:
+            host, port = _endpoint(listen)
+            listener = Listener(identity, options.network)
+            async with listening(listener, host, port) as bound:
+                report.tell(f"Hand one message to http://{host}:{bound} within {wait:g} seconds; the first answer is 503.")
+                await _within(wait, listener.delivery(0))
+                await report.check("sender", SENDER, listener, max(seconds, wait))
+
+    run(work())
+    report.end()
+
+
+def _need(condition: object, fault: str) -> None:
+    if not condition:
+        raise Malformed(SystemCode.USAGE, fault, fix="See `treaty conform --help`.")
+
+
+async def _within(seconds: float, coming: Any) -> None:
+    """Wait for the foreign side to begin. Its items tell if it does not."""
+    try:
+        async with asyncio.timeout(seconds):
+            await coming
+    except TimeoutError:
+        pass

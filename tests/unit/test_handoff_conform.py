@@ -1,0 +1,108 @@
+"""`treaty conform handoff`: the items hold at an agent of Treaty, and each fails at a peer that breaks its rule."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from conforming import others, outcomes
+from handoffs import Inbox, World
+
+from treaty_agent import Identity
+from treaty_consensus.errors import Unavailable
+from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+from treaty_handoff.http import listen, post
+from treaty_agent.transport.listener import serving
+from treaty_io.network.hosts import Network
+
+
+async def test_the_items_hold_at_an_agent_of_treaty(here: World) -> None:
+    identity = Identity.create()
+    permissions = Permissions({identity.did: SenderGrant(identity.did, frozenset(Kind))})
+    support = await here.agent("support", permissions=permissions)
+    Inbox(support, Kind.TASK_TRANSFER)
+    Inbox(support, Kind.REQUEST_INFORMATION, outcome=Outcome(information={"level": "gold"}))
+    async with listen(support, "127.0.0.1", 0) as port, Network().client() as client:
+        peer = Receiver(client, f"http://127.0.0.1:{port}", here.name("support"), identity)
+        found = await outcomes(RECEIVER, peer)
+    assert others(found) == {}
+
+
+async def test_the_items_hold_at_a_sender_of_treaty() -> None:
+    identity, listener = Identity.create(), Listener(Identity.create(), Network())
+    data = {"objective": "Say that this message came.", "sub_tasks": []}
+    message = build(Kind.TASK_TRANSFER, data, sender=identity.did, recipient="kit", task="t", state="OPEN", now=datetime.now(UTC))
+    async with listening(listener, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+        try:
+            await post(client, f"http://127.0.0.1:{port}", message, identity)
+        except Unavailable:
+            (report,) = await post(client, f"http://127.0.0.1:{port}", message, identity)
+        assert report["payload"]["data"]["status"] == "COMPLETED"
+        found = await outcomes(SENDER, listener)
+    assert others(found) == {}
+
+
+def careless(request: dict[str, Any]) -> tuple[int, str, list[Any]]:
+    """Take everything, and report with fresh ids in the wrong place."""
+    about = request if isinstance(request, dict) else {}
+    report = json.loads(REPORT)
+    report["metadata"]["message_id"] = str(uuid.uuid4())
+    report["metadata"]["recipient_id"] = about.get("handoff", {}).get("metadata", {}).get("sender_id", "nobody")
+    return 200, "COMPLETED", [{"handoff": report}]
+
+
+def stubborn(request: dict[str, Any]) -> tuple[int, str, list[Any]]:
+    """Refuse everything."""
+    return 500, "FAILED", []
+
+
+def credulous(request: dict[str, Any]) -> tuple[int, str, list[Any]]:
+    """Look for a proof, and never verify it."""
+    return (200, "COMPLETED", []) if "proof" in request else (500, "FAILED", [])
+
+
+REPORT = json.dumps(
+    build(
+        Kind.STATUS_UPDATE, {"status": "COMPLETED"}, sender="x", recipient="y", task="other", state="DONE", now=datetime.now(UTC)
+    )
+)
+
+
+async def test_each_item_fails_at_a_peer_that_breaks_its_rule() -> None:
+    failed: set[str] = set()
+    for peer in (careless, stubborn, credulous):
+        async with canned(peer) as port, Network().client() as client:
+            found = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
+        failed |= {name for name, result in found.items() if result.outcome == "fails"}
+        assert all(result.why and result.fix and result.sent for result in found.values() if result.outcome == "fails")
+    assert failed == set(RECEIVER.ids)
+
+
+@asynccontextmanager
+async def canned(answer: Callable[[dict[str, Any]], tuple[int, str, list[Any]]]) -> Any:
+    """An agent whose answers a function makes; its port."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            event = await receive()
+            body, more = body + event.get("body", b""), event.get("more_body", False)
+        try:
+            request = json.loads(body)
+        except (ValueError, RecursionError):
+            request = {}
+        code, status, handoffs = answer(request)
+        data = json.dumps({"status": status, "handoffs": handoffs}).encode()
+        headers = [(b"content-length", str(len(data)).encode())]
+        await send({"type": "http.response.start", "status": code, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+
+    async with serving(app, "127.0.0.1", 0, sockets=16) as server:
+        yield server.port
