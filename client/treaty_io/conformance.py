@@ -20,13 +20,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from treaty_consensus.errors import TreatyError
 from treaty_consensus.printable import printable
 
 MAX_EVIDENCE = 2_000
 """Characters of each text of a peer in a result: a report can be read, whatever the peer sends."""
 _SILENCES = 3
-"""Silent items in a row after which the peer is not asked again, so that a dead peer ends a run."""
+"""Items in a row without an answer after which the peer is not asked again, so that a dead peer ends a run."""
 
 
 class Broken(Exception):
@@ -114,7 +113,6 @@ class Items:
                 yield item.result(peer, "not tried", "The peer does not answer.")
                 continue
             peer.sent = peer.came = ""
-            silent = False
             try:
                 async with asyncio.timeout(seconds):
                     await item.run(peer)
@@ -124,10 +122,9 @@ class Items:
             except Broken as fault:
                 result = item.result(peer, "fails", fault)
             except TimeoutError:
-                silent = True
                 result = item.result(peer, "fails", f"No answer came in {seconds:g} seconds.")
             except Exception as error:  # the peer's bytes reach each library that the items use
-                silent = isinstance(error, OSError) or (isinstance(error, TreatyError) and error.retryable)
-                result = item.result(peer, "fails", f"The answer cannot be read: {type(error).__name__}: {error}")
-            silences = silences + 1 if silent else 0
+                reading = "The answer cannot be read" if peer.came else "The peer does not answer"
+                result = item.result(peer, "fails", f"{reading}: {type(error).__name__}: {error}")
+            silences = silences + 1 if result.outcome == "fails" and not peer.came else 0
             yield result
