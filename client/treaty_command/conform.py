@@ -145,6 +145,61 @@ def handoff(
     report.end()
 
 
+@app.command
+def aip(
+    address: str = "",
+    /,
+    *,
+    agent: str = "",
+    tool: str = "",
+    argument: tuple[str, ...] = (),
+    listen: str = "127.0.0.1:0",
+    wait: float = 0,
+    seconds: float = 10,
+    options: Options = Options(),
+) -> None:
+    """Check a gateway, an agent or a tool of AIP over gRPC; or, with --wait, a node that registers at a gateway of this command.
+
+    Parameters
+    ----------
+    address
+        HOST:PORT of the gateway, the agent or the tool. Without it only --wait is tried.
+    agent
+        The id of the agent at the address.
+    tool
+        The id of the tool at the address.
+    argument
+        An argument for the tool: NAME=VALUE. May be repeated.
+    listen
+        HOST:PORT of the gateway, agent and tool of this command, which a foreign gateway calls. Port 0 chooses a free one.
+    wait
+        The time for a node to register at --listen, and to call the agent and the tool there, in seconds.
+    seconds
+        The time for an item.
+    """
+    from treaty_aip import conform  # gRPC is slow to import
+
+    _need(address or wait, "Name the HOST:PORT of the peer, or --wait for a node that registers here.")
+    report, (host, port) = Report("aip", options), _endpoint(listen)
+    arguments = {name: value for name, _, value in (each.partition("=") for each in argument)}
+
+    async def work() -> None:
+        async with conform.Desk(host).serving(port) as desk:
+            if address:
+                async with conform.roles_at(address, desk, agent, tool, arguments, seconds) as roles:
+                    _need(roles, "The peer is no gateway. Name the agent or the tool at the address: --agent, --tool")
+                    for role, items, peer in roles:
+                        await report.check(role, items, peer, seconds)
+            if wait:
+                report.tell(f"Register your node at {desk.address} within {wait:g} seconds.")
+                report.tell(f"Let it begin a session with {conform.DESK_AGENT}, and call the tool {conform.DESK_TOOL}.")
+                await _within(wait, desk.until(lambda: desk.agents or desk.tools))
+                await report.check("node", conform.NODE, desk, max(seconds, 2 * conform.HEARTBEAT))
+
+    run(work())
+    report.end()
+
+
 def _need(condition: object, fault: str) -> None:
     if not condition:
         raise Malformed(SystemCode.USAGE, fault, fix="See `treaty conform --help`.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import grpc
 import pytest
@@ -13,6 +14,8 @@ from conforming import others, outcomes
 from treaty_agent import OperationError
 from treaty_aip import Agent, SessionStatus, Tool
 from treaty_aip.conform import AGENT, DESK_AGENT, DESK_TOOL, GATEWAY, NODE, TOOL, Caller, Desk, Router, join
+from treaty_aip.stubs import aip_pb2, aip_pb2_grpc
+from treaty_io.conformance import Items
 
 
 async def talking(agent: Agent) -> None:
@@ -57,3 +60,92 @@ async def test_the_items_hold_at_a_node_of_treaty() -> None:
             await agent.receive_feedback(session, DESK_AGENT)
         await agent.call_tool(DESK_TOOL, arguments={"text": "x"})
         assert others(await outcomes(NODE, desk)) == {}
+
+
+class Careless(
+    aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer, aip_pb2_grpc.GatewayServiceServicer
+):
+    """Agent, tool and gateway that answer everything, and check nothing. `confused`: with the ids of others."""
+
+    def __init__(self, *, confused: bool) -> None:
+        self.confused, self.seen = confused, set[str]()
+
+    async def CallAgent(self, requests: Any, context: Any) -> Any:
+        async for message in requests:
+            session = "x" if self.confused else message.session_id
+            ids = {"sender_id": message.receiver_id, "receiver_id": message.sender_id, "session_id": session}
+            yield aip_pb2.AgentMessage(**ids, session_status="HOLD_RESPONSE")
+            is_first = message.session_status == 0 and message.receiver_id == "a" and message.content[0].text == "hello"
+            if not is_first or message.session_id in self.seen:
+                return
+            self.seen.add(message.session_id)
+
+    RouteAgentCalling = CallAgent
+
+    async def CallTool(self, request: Any, context: Any) -> Any:
+        if not request.arguments:
+            raise RuntimeError("No.")
+        return aip_pb2.ToolResponse(session_id="x", is_error=True)
+
+    RouteToolCalling = CallTool
+
+    async def RegisterAgent(self, request: Any, context: Any) -> Any:
+        return aip_pb2.RegisterAgentResponse(success=True)
+
+    async def RegisterTool(self, request: Any, context: Any) -> Any:
+        return aip_pb2.RegisterToolResponse(success=True)
+
+    async def DeregisterNode(self, request: Any, context: Any) -> Any:
+        return aip_pb2.DeregisterNodeResponse(success=True)
+
+    async def GetNodes(self, request: Any, context: Any) -> Any:
+        return aip_pb2.GetNodesResponse()
+
+    async def Heartbeat(self, request: Any, context: Any) -> Any:
+        return aip_pb2.HeartbeatResponse(success=True)
+
+    async def SubscribeToUpdates(self, request: Any, context: Any) -> Any:
+        for update in ():
+            yield update
+
+
+async def failing(items: Items, **options: bool) -> set[str]:
+    """The items that fail at a careless peer. Each says why, how to mend it, and what was sent."""
+    server = grpc.aio.server()
+    for add in (
+        aip_pb2_grpc.add_AgentServiceServicer_to_server,
+        aip_pb2_grpc.add_ToolServiceServicer_to_server,
+        aip_pb2_grpc.add_GatewayServiceServicer_to_server,
+    ):
+        add(Careless(**options), server)
+    port = server.add_insecure_port(LOOPBACK)
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, Desk("127.0.0.1").serving(0) as desk:
+        found = await outcomes(items, Router(channel, desk) if items is GATEWAY else Caller(channel, "a"), seconds=2)
+    await server.stop(None)
+    failed = [result for result in found.values() if result.outcome == "fails"]
+    assert all(result.why and result.fix and result.sent for result in failed)
+    return {result.id for result in failed}
+
+
+@pytest.mark.parametrize("items", [AGENT, TOOL, GATEWAY], ids=["agent", "tool", "gateway"])
+async def test_each_item_fails_at_a_peer_that_breaks_its_rule(items: Items) -> None:
+    assert await failing(items, confused=False) | await failing(items, confused=True) == set(items.ids)
+
+
+async def test_each_item_of_a_node_fails_at_one_that_breaks_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treaty_aip.conform.HEARTBEAT", 0.1)
+    failed: set[str] = set()
+    for heartbeats in ([], ["a"]):
+        desk = Desk("127.0.0.1")
+        desk.agents, desk.heartbeats = [aip_pb2.AgentInfo(agent_id="a", address="nowhere")], heartbeats
+        desk.streams = [[aip_pb2.AgentMessage(session_id=name, session_status="HOLD_QUEST") for name in "xy"]]
+        desk.requests = [aip_pb2.ToolRequest(receiver_id=DESK_TOOL)]
+        failed |= {name for name, result in (await outcomes(NODE, desk)).items() if result.outcome == "fails"}
+    assert failed == set(NODE.ids)
+
+
+async def test_a_peer_that_is_not_there_ends_the_run() -> None:
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        found = await outcomes(AGENT, Caller(channel, "a"), seconds=5)
+    assert [result.outcome for result in found.values()] == ["fails"] * 3 + ["not tried"] * (len(AGENT.ids) - 3)

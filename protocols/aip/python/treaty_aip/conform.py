@@ -65,6 +65,12 @@ class Stream:
         self._peer.came += f"{_line(answer)}\n"
         return answer
 
+    async def answer(self) -> Any:
+        """Return the next answer. Raises `Broken` at the end of the stream."""
+        answer = await self.hear()
+        self._peer.expect(answer is not None, "The stream ends without an answer.")
+        return answer
+
     async def end(self, *, half: bool = False) -> tuple[list[Any], str]:
         """Read to the end: the answers and the code. `half`: end the requests before."""
         if half:
@@ -211,8 +217,7 @@ async def answers_are_of_the_receiver(peer: Caller) -> None:
     """Answers have the session of the stream; they are of its receiver, to its sender, and have the status of a response."""
     async with peer.stream() as stream:
         await stream.say("START_QUEST")
-        answer = await stream.hear()
-    peer.expect(answer is not None, "The stream ends without an answer.")
+        answer = await stream.answer()
     peer.expect(answer.session_id == stream.ids["session_id"], "The session_id is another one.")
     swapped = (answer.sender_id, answer.receiver_id) == (peer.receiver, ME)
     peer.expect(swapped, f"The answer is of {answer.sender_id!r} to {answer.receiver_id!r}.")
@@ -225,8 +230,8 @@ async def the_initiator_closes(peer: Caller) -> None:
     """The initiator sends STOP_QUEST, the receiver answers STOP_RESPONSE, and the stream ends."""
     async with peer.stream() as stream:
         await stream.say("START_QUEST")
-        first = await stream.hear()
-        peer.need(first is not None and first.session_status != _Message.STOP_RESPONSE, "The receiver closed at once.")
+        first = await stream.answer()
+        peer.need(first.session_status != _Message.STOP_RESPONSE, "The receiver closed at once.")
         await stream.say("HOLD_QUEST")
         await stream.say("STOP_QUEST")
         answers, code = await stream.end()
@@ -296,8 +301,8 @@ async def an_open_session_is_not_joined(peer: Caller) -> None:
     session = _name()
     async with peer.stream(session) as first:
         await first.say("START_QUEST")
-        answer = await first.hear()
-        peer.need(answer is not None and answer.session_status != _Message.STOP_RESPONSE, "The receiver closed at once.")
+        answer = await first.answer()
+        peer.need(answer.session_status != _Message.STOP_RESPONSE, "The receiver closed at once.")
         async with peer.stream(session) as second:
             await second.say("START_QUEST")
             _, code = await second.end()
@@ -307,7 +312,7 @@ async def an_open_session_is_not_joined(peer: Caller) -> None:
         peer.expect(answers and code == "OK", "The first stream was disturbed.")
     async with peer.stream(session) as third:
         await third.say("START_QUEST")
-        peer.expect(await third.hear() is not None, "The closed session cannot be opened again.")
+        await third.answer()
 
 
 @AGENT.rule("apart", f"{_SESSIONS}, 1", "Keep the state of each stream apart.")
@@ -318,8 +323,7 @@ async def sessions_at_once_are_apart(peer: Caller) -> None:
         for stream in (one, other):
             await stream.say("START_QUEST")
         for stream in (other, one):
-            answer = await stream.hear()
-            peer.expect(answer is not None, "One of two sessions at once has no answer.")
+            answer = await stream.answer()
             peer.expect(answer.session_id == stream.ids["session_id"], "An answer came in the stream of another session.")
 
 
@@ -576,6 +580,22 @@ class Desk(
     def registered(self) -> list[tuple[str, str]]:
         """Return the id and the address of each node that registered."""
         return [(each.agent_id, each.address) for each in self.agents] + [(each.tool_id, each.address) for each in self.tools]
+
+
+@asynccontextmanager
+async def roles_at(
+    address: str, desk: Desk, agent: str, tool: str, arguments: Mapping[str, str], seconds: float
+) -> AsyncIterator[list[tuple[str, Items, Caller]]]:
+    """Connect to a foreign peer for the block: the roles that it serves, each with its items. A silent peer serves all."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        router, roles = Router(channel, desk), list[tuple[str, Items, Caller]]()
+        if await router.serves("/grpc_service.GatewayService/GetNodes", seconds):
+            await join(router)
+            roles.append(("gateway", GATEWAY, router))
+        for role, items, peer in (("agent", AGENT, Caller(channel, agent)), ("tool", TOOL, Caller(channel, tool, arguments))):
+            if peer.receiver and await peer.serves(peer.stream_method if items is AGENT else peer.tool_method, seconds):
+                roles.append((role, items, peer))
+        yield roles
 
 
 async def join(router: Router) -> None:
