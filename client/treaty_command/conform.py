@@ -6,6 +6,7 @@ The items are beside their protocols: `treaty_aip.conform`, `treaty_handoff.conf
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import sys
 from collections import Counter
@@ -26,7 +27,7 @@ from .context import Options, run
 from .failures import REFUSED
 
 app = App(name="conform", help="Check a foreign agent against the rules of a protocol, in both roles.")
-_SIGNS = {"holds": "[green]✓ holds[/]", "fails": "[bold red]✗ fails[/]", "not tried": "[dim]· not tried[/]"}
+_SIGNS = {"holds": "[green]✓[/]", "fails": "[bold red]✗[/]", "not tried": "[dim]·[/]"}
 _SHOWN = 300
 """Characters of the evidence in the table; the report of `--json` has all."""
 
@@ -59,12 +60,13 @@ class Report:
             "notTried": counts["not tried"],
             "items": [{"role": role, **dataclasses.asdict(result)} for role, result in self._results],
         }
-        table = Table("role", "item", "", "rule", "section", box=None)
+        tables = {role: Table("", "item", "rule", title=role, title_justify="left", box=None) for role, _ in self._results}
         for role, result in self._results:
-            table.add_row(role, result.id, _SIGNS[result.outcome], escape(result.rule), escape(result.section))
+            rule = f"{escape(result.rule)} [dim]{escape(result.section)}[/]"
+            tables[role].add_row(_SIGNS[result.outcome], escape(result.id), rule)
         summary = f"{counts['holds']} hold, {counts['fails']} fail, {counts['not tried']} were not tried."
         details = [line for _, result in self._results if result.outcome != "holds" for line in _details(result)]
-        self._output.result(value, table, *details, summary)
+        self._output.result(value, *tables.values(), *details, summary)
         if counts["fails"] or not counts["holds"]:
             sys.exit(REFUSED)
 
@@ -200,6 +202,54 @@ def aip(
     report.end()
 
 
+@app.command
+def routing(
+    url: str = "",
+    /,
+    *,
+    uri: str = "",
+    listen: str = "",
+    wait: float = 60,
+    seconds: float = 10,
+    options: Options = Options(),
+) -> None:
+    """Check an environment of message routing, or with --listen a member, in sessions of the Hello profile.
+
+    Parameters
+    ----------
+    url
+        The address of the environment, ws://HOST:PORT. Without it only --listen is tried.
+    uri
+        The URI of the protocol that the environment provides.
+    listen
+        HOST:PORT of an environment of this command, where a member shall join. Port 0 chooses a free one.
+    wait
+        The time for the member to join, in seconds.
+    seconds
+        The time for an item.
+    """
+    from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Members
+
+    _need(url or listen, "Name the ws:// URL of the environment, or --listen for a member.")
+    _need(uri or not url, "Name the URI under which the environment provides the protocol: --uri")
+    report = Report("message-routing", options)
+
+    async def work() -> None:
+        if url:
+            report.tell("Let the environment run rounds while messages wait for its members.")
+            async with contextlib.AsyncExitStack() as stack:
+                await report.check("environment", ENVIRONMENT, Members(url, uri, stack), seconds)
+        if listen:
+            (host, port), environment = _endpoint(listen), Host()
+            async with environment.serving(host, port) as bound:
+                report.tell(f"Let your member join at ws://{host}:{bound} within {wait:g} seconds, and publish an answer to each news.")
+                await _within(wait, environment.joined.wait())
+                await report.check("member", MEMBER, environment, seconds)
+
+    run(work())
+    report.end()
+
+
 def _need(condition: object, fault: str) -> None:
     if not condition:
         raise Malformed(SystemCode.USAGE, fault, fix="See `treaty conform --help`.")
@@ -207,8 +257,6 @@ def _need(condition: object, fault: str) -> None:
 
 async def _within(seconds: float, coming: Any) -> None:
     """Wait for the foreign side to begin. Its items tell if it does not."""
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await coming
-    except TimeoutError:
-        pass
