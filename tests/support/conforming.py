@@ -17,3 +17,10 @@ def others(found: dict[str, Result], outcome: str = "holds") -> dict[str, str]:
         for name, one in found.items()
         if one.outcome != outcome
     }
+
+
+def failures(found: dict[str, Result]) -> set[str]:
+    """Return the items that fail because of what the peer did; silence in a busy moment is none. Each names its fix."""
+    failed = [one for one in found.values() if one.outcome == "fails" and not one.why.startswith("No answer came")]
+    assert all(one.why and one.fix and one.section for one in failed)
+    return {one.id for one in failed}

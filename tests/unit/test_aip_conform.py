@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 from aip_nodes import LOOPBACK, nodes
-from conforming import others, outcomes
+from conforming import failures, others, outcomes
 
 from treaty_agent import OperationError
 from treaty_aip import Agent, SessionStatus, Tool
@@ -75,7 +75,7 @@ class Careless(
             session = "x" if self.confused else message.session_id
             ids = {"sender_id": message.receiver_id, "receiver_id": message.sender_id, "session_id": session}
             yield aip_pb2.AgentMessage(**ids, session_status="HOLD_RESPONSE")
-            is_first = message.session_status == 0 and message.receiver_id == "a" and message.content[0].text == "hello"
+            is_first = message.session_status == 0 and message.session_id and (message.receiver_id, message.content[0].text) == ("a", "hello")
             if not is_first or message.session_id in self.seen:
                 return
             self.seen.add(message.session_id)
@@ -123,9 +123,7 @@ async def failing(items: Items, **options: bool) -> set[str]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, Desk("127.0.0.1").serving(0) as desk:
         found = await outcomes(items, Router(channel, desk) if items is GATEWAY else Caller(channel, "a"), seconds=2)
     await server.stop(None)
-    failed = [result for result in found.values() if result.outcome == "fails"]
-    assert all(result.why and result.fix and result.sent for result in failed)
-    return {result.id for result in failed}
+    return failures(found)
 
 
 @pytest.mark.parametrize("items", [AGENT, TOOL, GATEWAY], ids=["agent", "tool", "gateway"])
@@ -141,7 +139,7 @@ async def test_each_item_of_a_node_fails_at_one_that_breaks_its_rule(monkeypatch
         desk.agents, desk.heartbeats = [aip_pb2.AgentInfo(agent_id="a", address="nowhere")], heartbeats
         desk.streams = [[aip_pb2.AgentMessage(session_id=name, session_status="HOLD_QUEST") for name in "xy"]]
         desk.requests = [aip_pb2.ToolRequest(receiver_id=DESK_TOOL)]
-        failed |= {name for name, result in (await outcomes(NODE, desk)).items() if result.outcome == "fails"}
+        failed |= failures(await outcomes(NODE, desk))
     assert failed == set(NODE.ids)
 
 

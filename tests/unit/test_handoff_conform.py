@@ -11,13 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
-from conforming import others, outcomes
+from conforming import failures, others, outcomes
 from handoffs import Inbox, World
 
 from treaty_agent import Identity
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
 from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
 from treaty_agent.transport.listener import serving
 from treaty_io.network.hosts import Network
@@ -80,9 +81,30 @@ async def test_each_item_fails_at_a_peer_that_breaks_its_rule() -> None:
     for peer in (careless, stubborn, credulous):
         async with canned(peer) as port, Network().client() as client:
             found = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
-        failed |= {name for name, result in found.items() if result.outcome == "fails"}
-        assert all(result.why and result.fix and result.sent for result in found.values() if result.outcome == "fails")
+        failed |= failures(found)
     assert failed == set(RECEIVER.ids)
+
+
+async def test_each_item_of_a_sender_fails_at_one_that_breaks_its_rule() -> None:
+    identity, another = Identity.create(), Identity.create()
+    message = json.loads(REPORT)
+    stale = {**message, "metadata": {**message["metadata"], "expiration_time": "2020-01-01T00:00:00.000Z"}}
+    forged = {**json.loads(envelope(message, identity)), "handoff": stale}
+    deliveries = (
+        [b"junk"],
+        [envelope(stale, identity)] * 3,
+        [json.dumps(forged).encode()] * 2,
+        [envelope(message, identity), envelope(stale, another)],
+    )
+    failed: set[str] = set()
+    for bodies in deliveries:
+        listener = Listener(identity, Network())
+        async with listening(listener, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+            codes = [(await client.post(f"http://127.0.0.1:{port}/handoffs", content=body)).status_code for body in bodies]
+            assert codes[0] == 503
+            found = await outcomes(SENDER, listener, seconds=2)
+        failed |= failures(found)
+    assert failed == set(SENDER.ids)
 
 
 @asynccontextmanager

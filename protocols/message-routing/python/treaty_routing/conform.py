@@ -30,6 +30,8 @@ _QUIET = 0.5
 _PART = 128
 """Messages that a member may publish in a round."""
 _FIELDS = {"id": str, "content": str, "role": str, "cause_by": str, "sent_from": str, "send_to": list}
+# A peer that does not end its connection, or reads nothing, does not hold up the run.
+_SOCKET: dict[str, Any] = {"max_size": MAX_FRAME, "compression": None, "close_timeout": 0.5}
 _META, _APPLICATION = b"\x00", b"\x40"
 _GENERATED = _META + json.dumps({"action": "codeGeneration", "status": "generated"}).encode()
 
@@ -146,7 +148,7 @@ class Members(Foreign):
 
     async def link(self) -> Link:
         """Open a session that has not joined."""
-        socket = await self._stack.enter_async_context(connect(self._url, max_size=MAX_FRAME, compression=None))
+        socket = await self._stack.enter_async_context(connect(self._url, **_SOCKET))
         link = Link(self, socket)
         await link.greet(self._uri, "member")
         return link
@@ -315,7 +317,7 @@ class Host(Foreign):
                 self.joined.set()
                 await ended.wait()
 
-        async with serve(take, host, port, max_size=MAX_FRAME, compression=None) as server:
+        async with serve(take, host, port, **_SOCKET) as server:
             try:
                 yield server.sockets[0].getsockname()[1]
             finally:
