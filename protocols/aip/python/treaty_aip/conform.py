@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from google.protobuf.text_format import MessageToString
 
-from treaty_io.conformance import Foreign, Items
+from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
 
 from .stubs import aip_pb2, aip_pb2_grpc
@@ -140,17 +140,14 @@ class Router(Caller):
     def __init__(self, channel: Any, desk: Desk) -> None:
         super().__init__(channel, DESK_AGENT)
         self.desk, self.stub = desk, aip_pb2_grpc.GatewayServiceStub(channel)
-        self.port = 600
-        """The last port that was named for a node that does not exist."""
 
     async def request(self, name: str, request: Any, response: Any) -> tuple[str, Any]:
         """Make a call of GatewayService."""
         return await self.ask(f"/grpc_service.GatewayService/{name}", request, response)
 
     async def register(self, name: str, address: str = "", *, domain: str = "") -> tuple[str, Any]:
-        """Register an agent. Without an address it has one of its own, at which nothing listens."""
-        self.port += 1
-        info = aip_pb2.AgentInfo(agent_id=name, address=address or f"{self.desk.host}:{self.port}", domain=domain)
+        """Register an agent. Without an address it has a free one of this side."""
+        info = aip_pb2.AgentInfo(agent_id=name, address=address or self.desk.spare_address, domain=domain)
         return await self.request("RegisterAgent", info, aip_pb2.RegisterAgentResponse)
 
     async def deregister(self, name: str) -> bool:
@@ -360,7 +357,7 @@ async def a_failure_is_a_response(peer: Caller) -> None:
 _NODES = "Nodes"
 
 
-@GATEWAY.rule("registers", f"{_NODES}, 6", "Return the registered nodes without the new one.")
+@GATEWAY.rule("registers", _NODES, "Return the registered nodes without the new one.")
 async def a_new_agent_gets_the_others(peer: Router) -> None:
     """RegisterAgent returns the other nodes."""
     _, answer = await peer.register(name := _name())
@@ -371,7 +368,7 @@ async def a_new_agent_gets_the_others(peer: Router) -> None:
     peer.expect(name not in found, "The new node itself is in `peers`.")
 
 
-@GATEWAY.rule("unique", f"{_NODES}, 6", "Refuse the id and the address of another node with ALREADY_EXISTS.")
+@GATEWAY.rule("unique", _NODES, "Refuse the id and the address of another node with ALREADY_EXISTS.")
 async def ids_and_addresses_are_unique(peer: Router) -> None:
     """Ids and addresses are unique at a gateway: ALREADY_EXISTS."""
     code, _ = await peer.register(DESK_AGENT)
@@ -381,7 +378,7 @@ async def ids_and_addresses_are_unique(peer: Router) -> None:
     peer.expect(code == "ALREADY_EXISTS", f"A second node with an address: {code}.")
 
 
-@GATEWAY.rule("address", f"{_NODES}, 6", "Read an address as HOST:PORT, and refuse others with INVALID_ARGUMENT.")
+@GATEWAY.rule("address", _NODES, "Read an address as HOST:PORT, and refuse others with INVALID_ARGUMENT.")
 async def an_address_has_a_port(peer: Router) -> None:
     """An address is HOST:PORT."""
     code, _ = await peer.register(name := _name(), "nowhere")
@@ -389,7 +386,7 @@ async def an_address_has_a_port(peer: Router) -> None:
     peer.expect(code == _INVALID, f"The address `nowhere` is answered with {code}.")
 
 
-@GATEWAY.rule("domains", f"{_NODES}, 6", "Read `default` and no domain as all domains.")
+@GATEWAY.rule("domains", _NODES, "Read `default` and no domain as all domains.")
 async def a_domain_selects_nodes(peer: Router) -> None:
     """GetNodes returns the nodes of a domain. The domain `default`, and none, stands for all domains."""
     async with peer.node(domain="conform") as name:
@@ -398,7 +395,7 @@ async def a_domain_selects_nodes(peer: Router) -> None:
             peer.expect({name, DESK_AGENT} <= await peer.nodes(domain), f"GetNodes of {domain!r} does not return all nodes.")
 
 
-@GATEWAY.rule("heartbeat", f"{_NODES}, 7", "Answer a heartbeat with success false, if the node is not registered.")
+@GATEWAY.rule("heartbeat", _NODES, "Answer a heartbeat with success false, if the node is not registered.")
 async def a_heartbeat_tells_whether_the_node_is_known(peer: Router) -> None:
     """A heartbeat of a registered node has `success` true, and one of an unknown node false."""
     for name, known in ((DESK_AGENT, True), ("conform-nobody", False)):
@@ -406,7 +403,7 @@ async def a_heartbeat_tells_whether_the_node_is_known(peer: Router) -> None:
         peer.expect(code == "OK" and answer.success is known, f"The heartbeat of {name} has not `success` {known}.")
 
 
-@GATEWAY.rule("deregisters", f"{_NODES}, 6", "Forget the node, and answer whether there was one.")
+@GATEWAY.rule("deregisters", _NODES, "Forget the node, and answer whether there was one.")
 async def a_deregistered_node_is_gone(peer: Router) -> None:
     """A node that is deregistered is not in GetNodes any more, and a second time has `success` false."""
     async with peer.node() as name:
@@ -415,12 +412,12 @@ async def a_deregistered_node_is_gone(peer: Router) -> None:
         peer.expect(not await peer.deregister(name), "The second deregistration has `success` true.")
 
 
-@GATEWAY.rule("updates", f"{_NODES}, 9", "Tell subscribers of ADDED, UPDATED and REMOVED, in this order, with the node.")
+@GATEWAY.rule("updates", _NODES, "Tell subscribers of ADDED, UPDATED and REMOVED, in this order, with the node.")
 async def a_subscriber_is_told(peer: Router) -> None:
     """A subscription without `node_ids` is for all nodes: it tells which are added, updated and removed."""
     updates = await peer.updates(DESK_AGENT)
     async with peer.node() as name:
-        info = aip_pb2.AgentInfo(agent_id=name, address=f"{peer.desk.host}:{peer.port}", version="2")
+        info = aip_pb2.AgentInfo(agent_id=name, address=peer.desk.spare_address, version="2")
         update = aip_pb2.UpdateNodeInfoRequest(sender_id=name, peer=aip_pb2.Peer(agent_info=info))
         code, answer = await peer.request("UpdateNodeInfo", update, aip_pb2.UpdateNodeInfoResponse)
         peer.expect(code == "OK" and answer.success, "UpdateNodeInfo of a registered node fails.")
@@ -434,7 +431,7 @@ async def a_subscriber_is_told(peer: Router) -> None:
     updates.cancel()
 
 
-@GATEWAY.rule("one-subscription", f"{_NODES}, 9", "End the former subscription of a subscriber, and all at Unsubscribe.")
+@GATEWAY.rule("one-subscription", _NODES, "End the former subscription of a subscriber, and all at Unsubscribe.")
 async def a_second_subscription_ends_the_first(peer: Router) -> None:
     """A second subscription of a subscriber ends the first. Unsubscribe without `node_ids` ends it."""
     first = await peer.updates(DESK_AGENT)
@@ -463,16 +460,26 @@ async def an_agent_that_lies_is_not_believed(peer: Router) -> None:
     peer.expect({each.session_id for each in answers} == {stream.ids["session_id"]}, "An answer of another session is passed on.")
 
 
-@GATEWAY.rule("lost", f"{_SESSIONS}, 2 and 5", "End the session with STOP_RESPONSE, and deregister a node that cannot be reached.")
+@GATEWAY.rule("lost", f"{_SESSIONS}, 2, and {_NODES}", "End the session with STOP_RESPONSE, and deregister a node that is gone.")
 async def a_lost_receiver_is_deregistered(peer: Router) -> None:
-    """If the receiver is UNAVAILABLE, the initiator gets a STOP_RESPONSE with a reason, and the receiver is deregistered."""
-    async with peer.node() as name, peer.stream() as stream:
+    """When the receiver is gone, the initiator gets a STOP_RESPONSE whose content is a reason, and the receiver is deregistered."""
+    async with AsyncExitStack() as stack, peer.stream() as stream:
+        doomed = await stack.enter_async_context(Desk(peer.desk.host).serving(0))
+        code, _ = await peer.register(name := _name(), doomed.address)
+        peer.expect(code == "OK", f"RegisterAgent ends with {code}.")
         stream.ids["receiver_id"] = name
         await stream.say("START_QUEST")
+        await stream.answer()
+        await stack.aclose()
         answers, _ = await stream.end()
-        stopped = bool(answers) and answers[-1].session_status == _Message.STOP_RESPONSE and bool(answers[-1].content)
-        peer.expect(stopped, "The initiator gets no STOP_RESPONSE with a reason.")
-        peer.expect(name not in await peer.nodes(), "The node is registered still.")
+    stopped = bool(answers) and answers[-1].session_status == _Message.STOP_RESPONSE and bool(answers[-1].content)
+    peer.expect(stopped, "The initiator gets no STOP_RESPONSE with a reason.")
+    for _ in range(10):  # the end of a connection takes a moment
+        if name not in await peer.nodes():
+            return
+        await asyncio.sleep(_SETTLED)
+    await peer.deregister(name)
+    raise Broken("The receiver is registered still.")
 
 
 class Desk(
@@ -482,7 +489,8 @@ class Desk(
 
     def __init__(self, host: str) -> None:
         super().__init__()
-        self.host, self.address, self.tool_address = host, "", ""
+        self.host = host
+        self.address = self.tool_address = self.spare_address = ""
         self.agents: list[Any] = []
         self.tools: list[Any] = []
         self.heartbeats: list[str] = []
@@ -501,7 +509,9 @@ class Desk(
         ):
             add(self, server)
         self.address = f"{self.host}:{server.add_insecure_port(f'{self.host}:{port}')}"
-        self.tool_address = f"{self.host}:{server.add_insecure_port(f'{self.host}:0')}"
+        self.tool_address, self.spare_address = (
+            f"{self.host}:{server.add_insecure_port(f'{self.host}:0')}" for _ in range(2)
+        )
         await server.start()
         try:
             yield self
@@ -605,7 +615,7 @@ async def join(router: Router) -> None:
     await router.request("RegisterTool", tool, aip_pb2.RegisterToolResponse)
 
 
-@NODE.rule("registers", f"{_NODES}, 6", "Call RegisterAgent or RegisterTool with an id and HOST:PORT.")
+@NODE.rule("registers", _NODES, "Call RegisterAgent or RegisterTool with an id and HOST:PORT.")
 async def a_node_registers(peer: Desk) -> None:
     """A node registers at its gateway with an id and an address HOST:PORT, each of at most 256 characters."""
     peer.need(peer.registered(), "No node registered at this address.")
@@ -656,7 +666,7 @@ async def the_node_calls_a_tool(peer: Desk) -> None:
     peer.expect(named, "A request does not name its sender, or names another receiver.")
 
 
-@NODE.rule("heartbeats", f"{_NODES}, 7", "Send Heartbeat with the id of the node every 10 seconds.")
+@NODE.rule("heartbeats", _NODES, "Send Heartbeat with the id of the node every 10 seconds.")
 async def the_node_sends_heartbeats(peer: Desk) -> None:
     """A node sends Heartbeat every 10 seconds."""
     names = {name for name, _ in peer.registered()}
@@ -668,7 +678,7 @@ async def the_node_sends_heartbeats(peer: Desk) -> None:
     peer.expect(names <= {*peer.heartbeats}, f"No heartbeat of {sorted(names - {*peer.heartbeats})} in {HEARTBEAT:g} seconds.")
 
 
-@NODE.rule("again", f"{_NODES}, 7", "Register anew when a heartbeat is answered with success false.")
+@NODE.rule("again", _NODES, "Register anew when a heartbeat is answered with success false.")
 async def the_node_registers_again(peer: Desk) -> None:
     """A heartbeat of an unknown node has `success` false, and the node registers again."""
     peer.need(peer.heartbeats, "The node sent no heartbeat.")
