@@ -31,7 +31,7 @@ from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
 from .envelopes import envelope, open_envelope
-from .messages import MAX_MESSAGE, Kind, Message, build, check, id_of, issues, kind_of, moment, respond
+from .messages import MAX_MESSAGE, Kind, Message, build, check, id_of, issues, moment, respond
 
 RECEIVER = Items("protocols/handoff/1.0/document.md")
 SENDER = Items("protocols/handoff/1.0/document.md")
@@ -300,7 +300,7 @@ async def a_question_is_answered(peer: Receiver) -> None:
     """A `REQUEST_INFORMATION` is answered with `PROVIDE_INFORMATION`, and the keys that are not known are in `missing_keys`."""
     answer = await peer.post(peer.message(Kind.REQUEST_INFORMATION, {"requested_info_keys": [_NEVER]}))
     peer.need(answer.code in (200, 202), "The peer answers no questions of this kind.")
-    found = [one["payload"]["data"] for one in answer.messages if kind_of(one) is Kind.PROVIDE_INFORMATION]
+    found = [one["payload"]["data"] for one in answer.messages if one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION]
     peer.expect(found, "The answer has no PROVIDE_INFORMATION.")
     known = _NEVER in found[0]["information"] or _NEVER in found[0].get("missing_keys", [])
     peer.expect(known, f"{_NEVER} is neither in `information` nor in `missing_keys`.")
