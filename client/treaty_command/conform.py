@@ -17,8 +17,8 @@ from cyclopts import App
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_consensus.errors import Malformed
 from treaty_consensus.codes import SystemCode
+from treaty_consensus.errors import Malformed
 from treaty_consensus.printable import printable
 from treaty_io.conformance import Foreign, Items, Result
 from treaty_io.identity import Identity
@@ -127,9 +127,9 @@ def handoff(
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
     _need(recipient or not url, "Name the recipient_id of the agent: --recipient")
     identity, report = _identity(options), Report("handoff", options)
+    message = None if sample is None else read(sample.read_bytes())
 
     async def work() -> None:
-        message = None if sample is None else read(sample.read_bytes())
         if url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
             async with options.network.client(timeout=seconds) as client:
@@ -179,14 +179,14 @@ def aip(
     seconds
         The time for an item.
     """
-    from treaty_aip import conform  # gRPC is slow to import
+    from treaty_aip import conform, conform_desk  # gRPC is slow to import
 
     _need(address or wait, "Name the HOST:PORT of the peer, or --wait for a node that registers here.")
     report, (host, port) = Report("aip", options), _endpoint(listen)
     arguments = {name: value for name, _, value in (each.partition("=") for each in argument)}
 
     async def work() -> None:
-        async with conform.Desk(host).serving(port) as desk:
+        async with conform_desk.Desk(host).serving(port) as desk:
             if address:
                 async with conform.roles_at(address, desk, agent, tool, arguments, seconds) as roles:
                     _need(roles, "The peer is no gateway. Name the agent or the tool at the address: --agent, --tool")
@@ -194,9 +194,9 @@ def aip(
                         await report.check(role, items, peer, seconds)
             if wait:
                 report.tell(f"Register your node at {desk.address} within {wait:g} seconds.")
-                report.tell(f"Let it begin a session with {conform.DESK_AGENT}, and call the tool {conform.DESK_TOOL}.")
+                report.tell(f"Let it begin a session with {conform_desk.DESK_AGENT}, and call the tool {conform_desk.DESK_TOOL}.")
                 await _within(wait, desk.until(lambda: desk.agents or desk.tools))
-                await report.check("node", conform.NODE, desk, max(seconds, 2 * conform.HEARTBEAT))
+                await report.check("node", conform.NODE, desk, max(seconds, 2 * conform_desk.HEARTBEAT))
 
     run(work())
     report.end()
@@ -242,7 +242,9 @@ def routing(
         if listen:
             (host, port), environment = _endpoint(listen), Host()
             async with environment.serving(host, port) as bound:
-                report.tell(f"Let your member join at ws://{host}:{bound} within {wait:g} seconds, and publish an answer to each news.")
+                report.tell(
+                    f"Let a member join at ws://{host}:{bound} within {wait:g} seconds, and publish for each of its news."
+                )
                 await _within(wait, environment.joined.wait())
                 await report.check("member", MEMBER, environment, seconds)
 

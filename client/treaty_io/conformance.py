@@ -76,8 +76,8 @@ class _Item:
 
     def result(self, peer: Foreign, outcome: Literal["holds", "fails", "not tried"], why: object = "") -> Result:
         rule = " ".join((self.run.__doc__ or "").split())
-        evidence = [printable(str(text), MAX_EVIDENCE) for text in (why, peer.sent, peer.came)]
-        return Result(self.id, rule, self.section, outcome, *evidence, fix=self.fix if outcome == "fails" else "")
+        why, sent, came = (printable(str(text), MAX_EVIDENCE) for text in (why, peer.sent, peer.came))
+        return Result(self.id, rule, self.section, outcome, why, sent, came, self.fix if outcome == "fails" else "")
 
 
 class Items:

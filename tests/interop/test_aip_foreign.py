@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from conforming import others, outcomes
 
 import treaty_aip
 from treaty_aip import AgentInfo, AgentSkill, Mode, SessionStatus, Tool, ToolInfo
-from treaty_aip.conform import AGENT, DESK_AGENT, DESK_TOOL, NODE, TOOL, Caller, Desk
+from treaty_aip.conform import AGENT, NODE, TOOL, Caller
+from treaty_aip.conform_desk import DESK_AGENT, DESK_TOOL, Desk
 
 PROTO = Path(treaty_aip.__file__).with_name("stubs") / "aip.proto"
 Peers = Callable[[str], list[Any]]
@@ -42,10 +44,12 @@ async def test_a_foreign_agent_and_its_tool_conform(peers: Peers) -> None:
 
 @pytest.mark.deep  # heartbeats are due after ten seconds
 async def test_a_foreign_node_conforms(peers: Peers) -> None:
-    async with Desk("127.0.0.1").serving(0) as desk:
-        async with go_programs.serving(*line(peers, desk.address, DESK_AGENT, DESK_TOOL)) as at:
-            assert at["heard"] == ["HOLD_RESPONSE Heard.", "HOLD_RESPONSE Heard.", "STOP_RESPONSE Heard."]
-            assert others(await outcomes(NODE, desk)) == {}
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(Desk("127.0.0.1").serving(0))
+        command = line(peers, desk.address, DESK_AGENT, DESK_TOOL)
+        at = await stack.enter_async_context(go_programs.serving(*command))
+        assert at["heard"] == ["HOLD_RESPONSE Heard.", "HOLD_RESPONSE Heard.", "STOP_RESPONSE Heard."]
+        assert others(await outcomes(NODE, desk)) == {}
 
 
 async def test_a_foreign_node_registers_calls_and_is_called(peers: Peers) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: N802 - the methods of a service have its names
 """`treaty conform aip`: the items hold at nodes of Treaty, and each fails at a peer that breaks its rule."""
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from conforming import failures, others, outcomes
 
 from treaty_agent import OperationError
 from treaty_aip import Agent, SessionStatus, Tool
-from treaty_aip.conform import AGENT, DESK_AGENT, DESK_TOOL, GATEWAY, NODE, TOOL, Caller, Desk, Router, join
+from treaty_aip.conform import AGENT, GATEWAY, NODE, TOOL, Caller, Router, join
+from treaty_aip.conform_desk import DESK_AGENT, DESK_TOOL, Desk
 from treaty_aip.stubs import aip_pb2, aip_pb2_grpc
 from treaty_io.conformance import Items
 
@@ -62,9 +64,7 @@ async def test_the_items_hold_at_a_node_of_treaty() -> None:
         assert others(await outcomes(NODE, desk)) == {}
 
 
-class Careless(
-    aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer, aip_pb2_grpc.GatewayServiceServicer
-):
+class Careless(aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer, aip_pb2_grpc.GatewayServiceServicer):
     """Agent, tool and gateway that answer everything, and check nothing. `confused`: with the ids of others."""
 
     def __init__(self, *, confused: bool) -> None:
@@ -75,7 +75,11 @@ class Careless(
             session = "x" if self.confused else message.session_id
             ids = {"sender_id": message.receiver_id, "receiver_id": message.sender_id, "session_id": session}
             yield aip_pb2.AgentMessage(**ids, session_status="HOLD_RESPONSE")
-            is_first = message.session_status == 0 and message.session_id and (message.receiver_id, message.content[0].text) == ("a", "hello")
+            is_first = (
+                message.session_status == 0
+                and message.session_id
+                and (message.receiver_id, message.content[0].text) == ("a", "hello")
+            )
             if not is_first or message.session_id in self.seen:
                 return
             self.seen.add(message.session_id)
@@ -105,7 +109,8 @@ class Careless(
         return aip_pb2.HeartbeatResponse(success=True)
 
     async def SubscribeToUpdates(self, request: Any, context: Any) -> Any:
-        for update in ():
+        updates: list[Any] = []
+        for update in updates:
             yield update
 
 
@@ -117,7 +122,7 @@ async def failing(items: Items, **options: bool) -> set[str]:
         aip_pb2_grpc.add_ToolServiceServicer_to_server,
         aip_pb2_grpc.add_GatewayServiceServicer_to_server,
     ):
-        add(Careless(**options), server)
+        add(Careless(**options), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port(LOOPBACK)
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, Desk("127.0.0.1").serving(0) as desk:
@@ -132,7 +137,7 @@ async def test_each_item_fails_at_a_peer_that_breaks_its_rule(items: Items) -> N
 
 
 async def test_each_item_of_a_node_fails_at_one_that_breaks_its_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_aip.conform.HEARTBEAT", 0.1)
+    monkeypatch.setattr("treaty_aip.conform_desk.HEARTBEAT", 0.1)
     failed: set[str] = set()
     for heartbeats in ([], ["a"]):
         desk = Desk("127.0.0.1")

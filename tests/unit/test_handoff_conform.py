@@ -10,17 +10,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import pytest
 from conforming import failures, others, outcomes
 from handoffs import Inbox, World
 
 from treaty_agent import Identity
+from treaty_agent.transport.listener import serving
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
 from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
-from treaty_agent.transport.listener import serving
 from treaty_io.network.hosts import Network
 
 

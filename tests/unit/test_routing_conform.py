@@ -16,7 +16,8 @@ from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError
 from treaty_io.conformance import Foreign
-from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Link, Members
+from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Members
+from treaty_routing.link import Link
 
 PROTOCOLS = LocalProtocols([FOLDER])
 URI = PROTOCOLS.uri("message-routing")
@@ -32,7 +33,7 @@ async def run_rounds(environment: Agent) -> None:
 
 @pytest.fixture(autouse=True)
 def short_silences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_routing.conform._QUIET", 0.1)
+    monkeypatch.setattr("treaty_routing.link.QUIET", 0.1)
 
 
 async def test_the_items_hold_at_an_environment_of_treaty(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ async def test_the_items_hold_at_a_member_of_treaty(tmp_path: Path) -> None:
 
 
 class Careless:
-    """An environment that takes everything. `tells`: gives every message to everybody, under another sender; else it gives none."""
+    """An environment that takes everything. `tells`: gives every message to everybody, of another sender; else it gives none."""
 
     def __init__(self, *, joins: bool, tells: bool) -> None:
         self.joins, self.tells = joins, tells

@@ -1,22 +1,21 @@
 """Check a foreign gateway, agent or tool of AIP over gRPC, and a foreign node at a gateway of ours: `treaty conform aip`.
 
-The rules are those of protocols/aip/0.0.1/document.md. `AGENT`, `TOOL` and `GATEWAY` are tried by calls of this side. `NODE` are the
-items of a node that registers at `Desk`, which is also the agent and the tool that a foreign gateway routes to.
+The rules are those of protocols/aip/0.0.1/document.md. `AGENT`, `TOOL` and `GATEWAY` are tried by calls of this side. `NODE` are
+the items of a node that registers at `Desk`, which is also the agent and the tool that a foreign gateway routes to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
-
-from google.protobuf.text_format import MessageToString
 
 from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
 
+from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
 from .stubs import aip_pb2, aip_pb2_grpc
 
 with naming_extras("aip"):
@@ -24,15 +23,8 @@ with naming_extras("aip"):
 
 DOCUMENT = "protocols/aip/0.0.1/document.md"
 AGENT, TOOL, GATEWAY, NODE = (Items(DOCUMENT) for _ in range(4))
-ME, DESK_AGENT, DESK_TOOL = "conform-caller", "conform-agent", "conform-tool"
-HEARTBEAT = 12.0
-"""Seconds in which a node has to send a heartbeat: it is due after 10."""
-_LIE, _LOST = "Answer with the id of another session.", "conform-lost"
+ME = "conform-caller"
 _Message = aip_pb2.AgentMessage
-
-
-def _line(message: Any) -> str:
-    return MessageToString(message, as_one_line=True)
 
 
 def _name() -> str:
@@ -49,8 +41,9 @@ class Stream:
     async def say(self, status: str, text: str = "hello", **ids: str) -> None:
         """Send a message. `ids`: those that differ from the stream's."""
         content = [aip_pb2.ContentItem(text=text)]
-        message = _Message(**{**self.ids, **ids}, session_status=status, message_id=_name(), content=content)
-        self._peer.sent += f"{_line(message)}\n"
+        known: dict[str, Any] = {**self.ids, **ids, "session_status": status, "message_id": _name()}
+        message = _Message(**known, content=content)
+        self._peer.sent += f"{line(message)}\n"
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the peer has ended the call: its code tells why
             await self._call.write(message)
 
@@ -62,7 +55,7 @@ class Stream:
             return None
         if answer is grpc.aio.EOF:
             return None
-        self._peer.came += f"{_line(answer)}\n"
+        self._peer.came += f"{line(answer)}\n"
         return answer
 
     async def answer(self) -> Any:
@@ -76,7 +69,7 @@ class Stream:
         if half:
             self._peer.sent += "the end of the requests"
             await self._call.done_writing()
-        answers = []
+        answers: list[Any] = []
         while (answer := await self.hear()) is not None and len(answers) < 100:
             answers.append(answer)
         code = (await self._call.code()).name
@@ -89,7 +82,7 @@ class Stream:
 
 
 class Caller(Foreign):
-    """A foreign agent, tool or gateway at `address`, and the id to which this side speaks. `arguments`: those of a tool's call."""
+    """A foreign agent, tool or gateway at `address`, and the id to which this side speaks. `arguments`: of a tool's call."""
 
     stream_method, tool_method = "/grpc_service.AgentService/CallAgent", "/grpc_service.ToolService/CallTool"
 
@@ -99,17 +92,17 @@ class Caller(Foreign):
 
     async def ask(self, method: str, request: Any, response: Any) -> tuple[str, Any]:
         """Make a call with one answer. Return its code, and the answer or None."""
-        self.sent += f"{method.rpartition('/')[2]} {_line(request)}\n"
+        self.sent += f"{method.rpartition('/')[2]} {line(request)}\n"
         call = self.channel.unary_unary(method, type(request).SerializeToString, response.FromString)(request)
         try:
             answer = await call
         except grpc.aio.AioRpcError as error:
             self.came += f"{error.code().name}: {error.details()}\n" if error.code() is not grpc.StatusCode.UNAVAILABLE else ""
             return error.code().name, None
-        self.came += f"OK {_line(answer)}\n"
+        self.came += f"OK {line(answer)}\n"
         return "OK", answer
 
-    async def tool(self, receiver: str = "", arguments: Mapping[str, str] | None = None) -> tuple[str, Any, Any]:
+    async def tool(self, receiver: str = "", arguments: Mapping[str, str] | None = None) -> tuple[Any, str, Any]:
         """Call a tool: the request, the code and the response."""
         ids = {"sender_id": ME, "receiver_id": receiver or self.receiver, "session_id": _name()}
         request = aip_pb2.ToolRequest(**ids, tool_name=receiver or self.receiver, arguments=arguments or self.arguments)
@@ -186,26 +179,8 @@ _SETTLED = 0.3
 """Seconds after which a subscription counts as taken: the gateway answers nothing to it."""
 
 
-def _faulty(name: str, section: str, rule: str, fix: str, *messages: tuple[str, dict[str, str]], code: str) -> None:
-    """Add an item for agents and gateways: a stream with these messages ends with a code."""
-
-    async def refuses(peer: Caller) -> None:
-        async with peer.stream() as stream:
-            for status, ids in messages:
-                await stream.say(status, **ids)
-            answers, came = await stream.end(half=not messages)
-        peer.expect(came == code, f"The stream ends with {came}, and not with {code}.")
-        if len(messages) > 1:
-            is_told = answers and answers[-1].session_status == _Message.STOP_RESPONSE and answers[-1].content
-            peer.expect(is_told, "The initiator gets no STOP_RESPONSE with the reason before the status.")
-
-    refuses.__doc__ = rule
-    for items in (AGENT, GATEWAY):
-        items.rule(name, section, fix)(refuses)
-
-
-_SESSIONS, _INVALID, _START = "Sessions between agents", "INVALID_ARGUMENT", ("START_QUEST", dict[str, str]())
-_CLOSED = "After a fault of the initiator send STOP_RESPONSE with the reason, and end the stream with INVALID_ARGUMENT."
+_SESSIONS, _NODES, _INVALID = "Sessions between agents", "Nodes", "INVALID_ARGUMENT"
+_IDS, _NOBODY = ("session_id", "sender_id", "receiver_id"), ("START_QUEST", {"receiver_id": "conform-nobody"})
 
 
 @AGENT.rule("ids", f"{_SESSIONS}, 1", "Answer with the session of the inquiry, and with sender and receiver exchanged.")
@@ -237,64 +212,46 @@ async def the_initiator_closes(peer: Caller) -> None:
     peer.expect(code == "OK", f"The stream ends with {code}.")
 
 
-_faulty(
-    "first-status",
-    f"{_SESSIONS}, 1",
-    "The first message of a stream is START_QUEST; another one ends the stream with INVALID_ARGUMENT.",
-    "Look at the status of the first message.",
-    ("HOLD_QUEST", {}),
-    code=_INVALID,
+def _faulty(name: str, rule: str, code: str, messages: list[tuple[str, dict[str, str]]]) -> None:
+    """Add an item for agents and gateways: a stream with these messages ends with a code."""
+
+    async def refuses(peer: Caller) -> None:
+        async with peer.stream() as stream:
+            for status, ids in messages:
+                await stream.say(status, **ids)
+            answers, came = await stream.end(half=not messages)
+        peer.expect(came == code, f"The stream ends with {came}, and not with {code}.")
+        if len(messages) > 1:
+            is_told = answers and answers[-1].session_status == _Message.STOP_RESPONSE and answers[-1].content
+            peer.expect(is_told, "The initiator gets no STOP_RESPONSE with the reason before the status.")
+
+    refuses.__doc__ = rule
+    fix = f"End such a stream with {code}{', after a STOP_RESPONSE with the reason' if len(messages) > 1 else ''}."
+    for items in (AGENT, GATEWAY):
+        items.rule(name, f"{_SESSIONS}, {'1 and 2' if len(messages) > 1 else '1'}", fix)(refuses)
+
+
+_FIRST: tuple[tuple[str, str, str, list[tuple[str, dict[str, str]]]], ...] = (
+    ("first-status", "The first message of a stream is START_QUEST.", _INVALID, [("HOLD_QUEST", {})]),
+    ("first-session", "The first message of a stream names its session.", _INVALID, [("START_QUEST", {"session_id": ""})]),
+    ("empty", "A stream that ends before its first message ends with ABORTED.", "ABORTED", []),
+    ("receiver", "A receiver that is not registered, or not this node, is NOT_FOUND.", "NOT_FOUND", [_NOBODY]),
 )
-_faulty(
-    "first-session",
-    f"{_SESSIONS}, 1",
-    "The first message of a stream has a `session_id`.",
-    "Refuse an empty session_id.",
-    ("START_QUEST", {"session_id": ""}),
-    code=_INVALID,
-)
-_faulty(
-    "empty",
-    f"{_SESSIONS}, 1",
-    "A stream that ends before its first message ends with ABORTED.",
-    "Abort the call where the requests end at once.",
-    code="ABORTED",
-)
-_faulty(
-    "receiver",
-    f"{_SESSIONS}, 1",
-    "A receiver that is not registered, or not this node, is NOT_FOUND.",
-    "Compare receiver_id with your own id, or with the registered nodes.",
-    ("START_QUEST", {"receiver_id": "conform-nobody"}),
-    code="NOT_FOUND",
-)
-for _id in ("session_id", "sender_id", "receiver_id"):
-    _faulty(
-        f"same-{_id.removesuffix('_id')}",
-        f"{_SESSIONS}, 1 and 2",
-        f"All messages of a stream have the {_id} of the first one; after its fault the initiator gets a STOP_RESPONSE with the "
-        "reason, and the status INVALID_ARGUMENT.",
-        _CLOSED,
-        _START,
-        ("HOLD_QUEST", {_id: "conform-other"}),
-        code=_INVALID,
+for _fault in _FIRST:
+    _faulty(*_fault)
+for _later in (*_IDS, "START_QUEST", "HOLD_RESPONSE"):
+    _is_id, _rule = _later in _IDS, "All messages of a stream have the {} of the first one."
+    _fault_of = ("HOLD_QUEST", {_later: "conform-other"}) if _is_id else (_later, {})
+    _rule = (_rule if _is_id else "After its first message the initiator sends HOLD_QUEST and STOP_QUEST, and not {}.").format(
+        _later
     )
-for _status in ("START_QUEST", "HOLD_RESPONSE"):
-    _faulty(
-        f"later-{_status.lower().replace('_', '-')}",
-        f"{_SESSIONS}, 2 and 3",
-        f"After its first message the initiator sends HOLD_QUEST and STOP_QUEST: {_status} is a fault.",
-        _CLOSED,
-        _START,
-        (_status, {}),
-        code=_INVALID,
-    )
+    _faulty(f"later-{_later.lower().replace('_', '-')}", _rule, _INVALID, [("START_QUEST", {}), _fault_of])
 
 
 @AGENT.rule("open-session", f"{_SESSIONS}, 1", "Keep the ids of the open sessions, and refuse a stream with one of them.")
 @GATEWAY.rule("open-session", f"{_SESSIONS}, 1", "Keep the ids of the open sessions, and refuse a stream with one of them.")
 async def an_open_session_is_not_joined(peer: Caller) -> None:
-    """A `session_id` that is open is INVALID_ARGUMENT: nobody joins the stream of another agent. When it is closed, it is free."""
+    """A `session_id` that is open is INVALID_ARGUMENT: no stream joins another one. When it is closed, it is free."""
     session = _name()
     async with peer.stream(session) as first:
         await first.say("START_QUEST")
@@ -352,9 +309,6 @@ async def a_failure_is_a_response(peer: Caller) -> None:
     peer.expect(code == "OK", f"The call ends with {code}, and the caller reads no error_message.")
     peer.need(answer.is_error, "The tool does not fail without its arguments.")
     peer.expect(answer.error_message, "The response has no error_message.")
-
-
-_NODES = "Nodes"
 
 
 @GATEWAY.rule("registers", _NODES, "Return the registered nodes without the new one.")
@@ -424,7 +378,7 @@ async def a_subscriber_is_told(peer: Router) -> None:
     for kind in ("ADDED", "UPDATED", "REMOVED"):
         change = await updates.read()
         peer.expect(change is not grpc.aio.EOF, "The subscription ends.")
-        peer.came += f"{_line(change)}\n"
+        peer.came += f"{line(change)}\n"
         told = aip_pb2.NodeUpdate.UpdateType.Name(change.update_type), change.node_id
         peer.expect(told == (kind, name), f"The update is {told}, and not {(kind, name)}.")
         peer.expect(kind != "UPDATED" or change.peer.agent_info.version == "2", "The update has the former description.")
@@ -446,15 +400,15 @@ async def a_second_subscription_ends_the_first(peer: Router) -> None:
 @GATEWAY.rule("tool-ids", "Tools", "Compare the ids of a tool's response with those of its request: INTERNAL.")
 async def a_tool_that_lies_is_not_believed(peer: Router) -> None:
     """A receiver refuses a response with the ids of another request with INTERNAL."""
-    _, code, _ = await peer.tool(DESK_TOOL, {"say": _LIE})
+    _, code, _ = await peer.tool(DESK_TOOL, {"say": LIE})
     peer.expect(code == "INTERNAL", f"The response of another request is passed on: {code}.")
 
 
 @GATEWAY.rule("agent-ids", f"{_SESSIONS}, 1 and 2", "Compare the ids of each answer, and end the session with STOP_RESPONSE.")
 async def an_agent_that_lies_is_not_believed(peer: Router) -> None:
-    """After an error the initiator gets a STOP_RESPONSE whose content is a text with the reason: here an answer of another session."""
+    """After an error, here an answer of another session, the initiator gets a STOP_RESPONSE whose content is the reason."""
     async with peer.stream() as stream:
-        await stream.say("START_QUEST", _LIE)
+        await stream.say("START_QUEST", LIE)
         answers, _ = await stream.end()
     peer.expect(answers and answers[-1].session_status == _Message.STOP_RESPONSE, "The session does not end with STOP_RESPONSE.")
     peer.expect({each.session_id for each in answers} == {stream.ids["session_id"]}, "An answer of another session is passed on.")
@@ -462,7 +416,7 @@ async def an_agent_that_lies_is_not_believed(peer: Router) -> None:
 
 @GATEWAY.rule("lost", f"{_SESSIONS}, 2, and {_NODES}", "End the session with STOP_RESPONSE, and deregister a node that is gone.")
 async def a_lost_receiver_is_deregistered(peer: Router) -> None:
-    """When the receiver is gone, the initiator gets a STOP_RESPONSE whose content is a reason, and the receiver is deregistered."""
+    """When the receiver is gone, the initiator gets a STOP_RESPONSE with a reason, and the receiver is deregistered."""
     async with AsyncExitStack() as stack, peer.stream() as stream:
         doomed = await stack.enter_async_context(Desk(peer.desk.host).serving(0))
         code, _ = await peer.register(name := _name(), doomed.address)
@@ -480,116 +434,6 @@ async def a_lost_receiver_is_deregistered(peer: Router) -> None:
         await asyncio.sleep(_SETTLED)
     await peer.deregister(name)
     raise Broken("The receiver is registered still.")
-
-
-class Desk(
-    Foreign, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer
-):
-    """The servers of this side: a gateway at which a foreign node registers, and an agent and a tool that others call."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__()
-        self.host = host
-        self.address = self.tool_address = self.spare_address = ""
-        self.agents: list[Any] = []
-        self.tools: list[Any] = []
-        self.heartbeats: list[str] = []
-        self.streams: list[list[Any]] = []
-        self.requests: list[Any] = []
-        self.news = asyncio.Event()
-
-    @asynccontextmanager
-    async def serving(self, port: int) -> AsyncIterator[Desk]:
-        """Serve during the block. `port` 0 chooses a free one, in `address`."""
-        server = grpc.aio.server(maximum_concurrent_rpcs=64)
-        for add in (
-            aip_pb2_grpc.add_GatewayServiceServicer_to_server,
-            aip_pb2_grpc.add_AgentServiceServicer_to_server,
-            aip_pb2_grpc.add_ToolServiceServicer_to_server,
-        ):
-            add(self, server)
-        self.address = f"{self.host}:{server.add_insecure_port(f'{self.host}:{port}')}"
-        self.tool_address, self.spare_address = (
-            f"{self.host}:{server.add_insecure_port(f'{self.host}:0')}" for _ in range(2)
-        )
-        await server.start()
-        try:
-            yield self
-        finally:
-            await server.stop(None)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until the foreign node has done something."""
-        while not condition():
-            self.news.clear()
-            await self.news.wait()
-
-    def _note(self, notes: list[Any], item: Any) -> None:
-        if len(notes) < 100:  # a node that never stops fills nothing
-            notes.append(item)
-        self.news.set()
-
-    async def CallAgent(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the service's name
-        """Answer each inquiry, and STOP_QUEST with STOP_RESPONSE."""
-        heard: list[Any] = []
-        self._note(self.streams, heard)
-        async for message in requests:
-            self._note(heard, message)
-            is_lie = any(item.text == _LIE for item in message.content)
-            ids = {"sender_id": message.receiver_id, "receiver_id": message.sender_id}
-            status = "STOP_RESPONSE" if message.session_status == _Message.STOP_QUEST else "HOLD_RESPONSE"
-            session = "conform-other" if is_lie else message.session_id
-            content = [aip_pb2.ContentItem(text="Heard.")]
-            yield _Message(**ids, session_id=session, session_status=status, reply_to_message_id=message.message_id, content=content)
-            if status == "STOP_RESPONSE":
-                return
-
-    RouteAgentCalling = CallAgent
-
-    async def CallTool(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answer a request without its ids, or with those of another one."""
-        self._note(self.requests, request)
-        session = "conform-other" if request.arguments.get("say") == _LIE else ""
-        return aip_pb2.ToolResponse(session_id=session, content=[aip_pb2.ContentItem(text="Done.")])
-
-    async def RouteToolCalling(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answer as `CallTool`, with the ids filled in."""
-        answer = await self.CallTool(request, context)
-        answer.sender_id, answer.receiver_id, answer.session_id = request.receiver_id, request.sender_id, request.session_id
-        return answer
-
-    async def RegisterAgent(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Register a foreign agent."""
-        self._note(self.agents, request)
-        return aip_pb2.RegisterAgentResponse(success=True, peers=self._peers())
-
-    async def RegisterTool(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Register a foreign tool."""
-        self._note(self.tools, request)
-        return aip_pb2.RegisterToolResponse(success=True)
-
-    async def DeregisterNode(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Confirm it."""
-        return aip_pb2.DeregisterNodeResponse(success=True)
-
-    async def GetNodes(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Return the agent and the tool of this side."""
-        return aip_pb2.GetNodesResponse(peers=self._peers())
-
-    async def Heartbeat(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answer the first heartbeat of each node with `success` false: the node registers again."""
-        known = request.sender_id in self.heartbeats
-        self._note(self.heartbeats, request.sender_id)
-        return aip_pb2.HeartbeatResponse(success=known)
-
-    def _peers(self) -> list[Any]:
-        agent = aip_pb2.AgentInfo(agent_id=DESK_AGENT, address=self.address)
-        tool = aip_pb2.ToolInfo(tool_id=DESK_TOOL, address=self.address, arguments={"text": "str"})
-        return [aip_pb2.Peer(agent_info=agent), aip_pb2.Peer(tool_info=tool)]
-
-    def registered(self) -> list[tuple[str, str]]:
-        """Return the id and the address of each node that registered."""
-        return [(each.agent_id, each.address) for each in self.agents] + [(each.tool_id, each.address) for each in self.tools]
 
 
 @asynccontextmanager
@@ -653,7 +497,7 @@ async def the_node_closes_its_sessions(peer: Desk) -> None:
 def _heard(peer: Desk) -> list[list[Any]]:
     streams = [stream for stream in peer.streams if stream]
     peer.need(streams, f"The node began no session with {DESK_AGENT}.")
-    peer.came = "\n".join(_line(message) for stream in streams for message in stream)
+    peer.came = "\n".join(line(message) for stream in streams for message in stream)
     return streams
 
 
@@ -661,7 +505,7 @@ def _heard(peer: Desk) -> list[list[Any]]:
 async def the_node_calls_a_tool(peer: Desk) -> None:
     """A request to a tool names its sender, its receiver and its arguments."""
     peer.need(peer.requests, f"The node did not call {DESK_TOOL}.")
-    peer.came = "\n".join(map(_line, peer.requests))
+    peer.came = "\n".join(map(line, peer.requests))
     named = all(each.sender_id and each.receiver_id == DESK_TOOL for each in peer.requests)
     peer.expect(named, "A request does not name its sender, or names another receiver.")
 
@@ -671,22 +515,14 @@ async def the_node_sends_heartbeats(peer: Desk) -> None:
     """A node sends Heartbeat every 10 seconds."""
     names = {name for name, _ in peer.registered()}
     peer.need(names, "No node registered at this address.")
-    with suppress(TimeoutError):
-        async with asyncio.timeout(HEARTBEAT):
-            await peer.until(lambda: names <= {*peer.heartbeats})
-    peer.came = f"heartbeats of {sorted({*peer.heartbeats})}"
-    peer.expect(names <= {*peer.heartbeats}, f"No heartbeat of {sorted(names - {*peer.heartbeats})} in {HEARTBEAT:g} seconds.")
+    peer.expect(await peer.within(lambda: names <= {*peer.heartbeats}), f"No heartbeat of each node in {HEARTBEAT:g} seconds.")
 
 
 @NODE.rule("again", _NODES, "Register anew when a heartbeat is answered with success false.")
 async def the_node_registers_again(peer: Desk) -> None:
     """A heartbeat of an unknown node has `success` false, and the node registers again."""
-    peer.need(peer.heartbeats, "The node sent no heartbeat.")
     names = {*peer.heartbeats}
+    peer.need(names, "The node sent no heartbeat.")
     peer.sent = f"success false for {sorted(names)}"
-    with suppress(TimeoutError):
-        async with asyncio.timeout(HEARTBEAT):
-            await peer.until(lambda: all([name for name, _ in peer.registered()].count(each) > 1 for each in names))
-    peer.came = f"{peer.registered()}"
-    again = all([name for name, _ in peer.registered()].count(each) > 1 for each in names)
+    again = await peer.within(lambda: all([name for name, _ in peer.registered()].count(each) > 1 for each in names))
     peer.expect(again, "The node did not register a second time.")

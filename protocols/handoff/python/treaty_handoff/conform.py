@@ -87,9 +87,9 @@ class Receiver(Foreign):
         self.came = f"{reply.status} {reply.body.decode(errors='replace')}"
         self.expect(reply.whole, f"The answer has more than {MAX_MESSAGE} bytes.")
         try:
-            value = decode_json(reply.body)
-            messages = [entry["handoff"] for entry in value["handoffs"]]  # type: ignore[index, call-overload]
-            status = str(value["status"])  # type: ignore[index, call-overload]
+            value: Any = decode_json(reply.body)
+            messages = [entry["handoff"] for entry in value["handoffs"]]
+            status = str(value["status"])
         except (ValueError, KeyError, TypeError) as error:
             raise Broken('The answer is not {"status": STATUS, "handoffs": [ENVELOPE, …]}.') from error
         for one in messages:

@@ -1,7 +1,7 @@
 """Check a foreign environment or member of message routing in sessions of the Hello profile: `treaty conform routing`.
 
-`ENVIRONMENT` are tried by members of this side (`Members`), `MEMBER` at an environment of this side (`Host`). The rules are those of
-protocols/message-routing/1.0/document.md.
+`ENVIRONMENT` are tried by members of this side (`Members`), `MEMBER` at an environment of this side (`Host`). The rules are
+those of protocols/message-routing/1.0/document.md.
 """
 
 from __future__ import annotations
@@ -13,123 +13,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from treaty_anp.frame import MAX_FRAME
 from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
-from treaty_io.identity import Identity
 
 with naming_extras("agent"):
     from websockets.asyncio.client import connect
     from websockets.asyncio.server import serve
     from websockets.exceptions import ConnectionClosed
 
+from .link import QUIET, SOCKET, Link, new_name
+
 ENVIRONMENT, MEMBER = (Items("protocols/message-routing/1.0/document.md") for _ in range(2))
 _WIRE, _RULES = "Messages on the wire", "Rules"
-_QUIET = 0.5
-"""Seconds in which a message that must not come would come."""
 _PART = 128
 """Messages that a member may publish in a round."""
 _FIELDS = {"id": str, "content": str, "role": str, "cause_by": str, "sent_from": str, "send_to": list}
-# A peer that does not end its connection, or reads nothing, does not hold up the run.
-_SOCKET: dict[str, Any] = {"max_size": MAX_FRAME, "compression": None, "close_timeout": 0.5}
-_META, _APPLICATION = b"\x00", b"\x40"
-_GENERATED = _META + json.dumps({"action": "codeGeneration", "status": "generated"}).encode()
-
-
-def _hello(kind: str, session: str, **agreed: Any) -> str:
-    name = uuid.uuid4().hex
-    # A shared session tells its members apart by the DIDs that they claim.
-    ids = {"messageId": name, "random": name, "sessionId": session, "sourceDid": Identity.create().did}
-    meta = {"version": "1.0", "supportedCapabilities": [], **agreed}
-    return json.dumps({"version": "1.0", "type": kind, **ids, "metaProtocol": meta})
-
-
-def _object(data: str | bytes) -> dict[str, Any]:
-    """Return the object of a Hello or a frame; {} for anything else."""
-    with suppress(ValueError, RecursionError):
-        value = json.loads(data[1:] if isinstance(data, bytes) and not data.startswith(b"{") else data)
-        return value if isinstance(value, dict) else {}
-    return {}
-
-
-def _name() -> str:
-    return f"conform-{uuid.uuid4().hex[:12]}"
-
-
-class Link:
-    """A session with a foreign peer: JSON messages in frames of the application."""
-
-    def __init__(self, peer: Foreign, socket: Any) -> None:
-        self._peer, self._socket = peer, socket
-        self.heard: list[dict[str, Any]] = []
-        self.rounds: list[int] = []
-        self.is_idle = True
-
-    async def greet(self, uri: str, role: str) -> None:
-        """Be the source of a session for a protocol. Raises `Broken` where the peer does not agree."""
-        await self._socket.send(_hello("sourceHello", _name(), candidateProtocols=[uri], candidateRoles={uri: role}))
-        agreed = _object(await self._socket.recv()).get("metaProtocol")
-        self._peer.expect(isinstance(agreed, dict) and agreed.get("selectedProtocol") == uri, f"The peer does not select {uri}.")
-        await self._generated()
-
-    async def welcome(self, role: str) -> None:
-        """Be the destination of a session: agree on the first protocol, or the hash, that the peer offers."""
-        hello = _object(await self._socket.recv())
-        offered: Any = hello.get("metaProtocol", {})
-        (uri, *_) = offered.get("candidateProtocols") or [""]
-        peer_role = offered.get("candidateRoles", {}).get(uri, "")
-        choice = {"selectedProtocol": uri} if uri else {"usedProtocolHash": offered.get("usedProtocolHash")}
-        agreed = {**choice, "role": role, **({"peerRole": peer_role} if peer_role else {})}
-        await self._socket.send(_hello("destinationHello", str(hello.get("sessionId") or _name()), **agreed))
-        if uri:
-            await self._generated()
-
-    async def _generated(self) -> None:
-        await self._socket.send(_GENERATED)
-        while _object(await self._socket.recv()).get("action") != "codeGeneration":
-            pass
-
-    async def say(self, message: Any) -> None:
-        """Send a message; bytes as they are."""
-        data = message if isinstance(message, bytes) else json.dumps(message).encode()
-        self._peer.sent = f"{self._peer.sent}{data.decode(errors='replace')}\n"[-4_000:]
-        await self._socket.send(_APPLICATION + data)
-
-    async def hear(self) -> dict[str, Any]:
-        """Return the next message. A round is answered, unless this side is not idle."""
-        while True:
-            data = await self._socket.recv()
-            if isinstance(data, str) or data[:1] != _APPLICATION:
-                continue
-            message = _object(data)
-            self._peer.came = f"{self._peer.came}{data[1:].decode(errors='replace')}\n"[-4_000:]
-            self.heard = [*self.heard, message][-1_000:]
-            if message.get("type") == "run":
-                self.rounds.append(message.get("round", 0))
-                if self.is_idle:
-                    await self.say({"type": "state", "round": message.get("round", 0), "idle": True, "error": ""})
-            return message
-
-    async def request(self, **request: Any) -> dict[str, Any]:
-        """Send a request with an id, and return its answer."""
-        name = _name()
-        await self.say({"id": name, **request})
-        while (answer := await self.hear()).get("id") != name:
-            pass
-        return answer
-
-    async def quiet(self) -> list[dict[str, Any]]:
-        """Return all that comes until nothing comes for a while."""
-        before = len(self.heard)
-        with suppress(TimeoutError):
-            while True:
-                await asyncio.wait_for(self.hear(), _QUIET)
-        return self.heard[before:]
-
-    async def given(self, name: str) -> bool:
-        """Whether the message with this id came."""
-        await self.quiet()
-        return any(each.get("type") == "message" and each["message"].get("id") == name for each in self.heard)
 
 
 def message(sender: str, *recipients: str, **parts: Any) -> dict[str, Any]:
@@ -144,11 +42,11 @@ class Members(Foreign):
     def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
         super().__init__()
         self._url, self._uri, self._stack = url, uri, stack
-        self.names, self.links = (_name(), _name()), list[Link]()
+        self.names, self.links = (new_name(), new_name()), list[Link]()
 
     async def link(self) -> Link:
         """Open a session that has not joined."""
-        socket = await self._stack.enter_async_context(connect(self._url, **_SOCKET))
+        socket = await self._stack.enter_async_context(connect(self._url, **SOCKET))
         link = Link(self, socket)
         await link.greet(self._uri, "member")
         return link
@@ -187,13 +85,13 @@ async def names_are_unique(peer: Members) -> None:
     alice, _ = await peer.both()
     first, other = peer.names[0], await peer.link()
     for name, address, why in (
-        (first, _name(), "Another member has the name."),
-        (f"{first}-class", _name(), "The name is the class of another."),
-        (_name(), first, "The class is the name of another."),
-        (_name(), f"{first}-class", "The class of another is not shared."),
+        (first, new_name(), "Another member has the name."),
+        (f"{first}-class", new_name(), "The name is the class of another."),
+        (new_name(), first, "The class is the name of another."),
+        (new_name(), f"{first}-class", "The class of another is not shared."),
     ):
         await peer.refused(other, 409, why, type="join", name=name, address=address, shared=True)
-    await peer.refused(alice, 409, "The peer has joined.", type="join", name=_name(), address=_name(), shared=False)
+    await peer.refused(alice, 409, "The peer has joined.", type="join", name=new_name(), address=new_name(), shared=False)
 
 
 @ENVIRONMENT.rule("delivers", f"{_RULES}, 2", "Give a message to each member whose name or class is in send_to, as it was sent.")
@@ -222,7 +120,7 @@ async def all_includes_the_sender(peer: Members) -> None:
 async def a_message_to_nobody_is_recorded(peer: Members) -> None:
     """A message to `<none>` or to an unknown name is accepted, and no member is given it."""
     alice, bob = await peer.both()
-    for address in ("<none>", _name()):
+    for address in ("<none>", new_name()):
         answer = await alice.request(type="publish", message=(sent := message(peer.names[0], address)))
         peer.expect(answer.get("type") == "accepted", f"The message to {address} is not accepted.")
         peer.expect(not await bob.given(sent["id"]), f"The message to {address} reaches a member.")
@@ -242,7 +140,7 @@ async def messages_that_do_not_conform_are_ignored(peer: Members) -> None:
     """Messages that do not conform are ignored, or refused with 400: no member is given one, and the session goes on."""
     alice, bob = await peer.both()
     bad = message(peer.names[0], "<all>", role="robot")
-    for junk in (b"\xff", b"[]", b"{}", b'{"type": 1}', {"type": "publish", "id": _name(), "message": bad}):
+    for junk in (b"\xff", b"[]", b"{}", b'{"type": 1}', {"type": "publish", "id": new_name(), "message": bad}):
         await alice.say(junk)
     await alice.request(type="publish", message=(sent := message(peer.names[0], peer.names[1])))
     peer.expect(await bob.given(sent["id"]), "After messages that do not conform a good one does not arrive.")
@@ -278,15 +176,15 @@ async def a_member_has_a_part_of_the_room(peer: Members) -> None:
 @ENVIRONMENT.rule("leaves", _WIRE, "Remove a member when its session ends.")
 async def a_lost_member_leaves(peer: Members) -> None:
     """A member that is lost leaves: its name is free."""
-    name, link = _name(), await peer.link()
+    name, link = new_name(), await peer.link()
     await link.request(type="join", name=name, address=f"{name}-class", shared=False)
-    await link._socket.close()
+    await link.close()
     again = await peer.link()
     for _ in range(20):  # the end of a connection takes a moment
         answer = await again.request(type="join", name=name, address=f"{name}-class", shared=False)
         if answer.get("type") == "accepted":
             return
-        await asyncio.sleep(_QUIET / 5)
+        await asyncio.sleep(QUIET / 5)
     raise Broken("The name of a member that is gone is taken still.")
 
 
@@ -317,7 +215,7 @@ class Host(Foreign):
                 self.joined.set()
                 await ended.wait()
 
-        async with serve(take, host, port, **_SOCKET) as server:
+        async with serve(take, host, port, **SOCKET) as server:
             try:
                 yield server.sockets[0].getsockname()[1]
             finally:
