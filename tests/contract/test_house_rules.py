@@ -18,7 +18,14 @@ from pathlib import Path
 from docs.generate.syntax import tree_of
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("consensus", "client", "registry", *(f"protocols/{name}/python" for name in ("aip", "handoff", "message-routing")))
+SOURCES = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 """The folders of the packages."""
 FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "demo", "examples", "bench", "tools", "deploy")
 """The folders of all Python."""

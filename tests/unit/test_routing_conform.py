@@ -93,7 +93,7 @@ async def test_each_item_fails_at_an_environment_that_breaks_its_rule() -> None:
     for options in ({"joins": False, "tells": False}, {"joins": True, "tells": True}, {"joins": True, "tells": False}):
         async with serve(Careless(**options).serve, "127.0.0.1", 0) as server, AsyncExitStack() as stack:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            found = await outcomes(ENVIRONMENT, Members(url, URI, stack), seconds=1)
+            found = await outcomes(ENVIRONMENT, Members(url, URI, stack), seconds=3)
         failed |= failures(found)
     assert failed == set(ENVIRONMENT.ids)
 

@@ -180,7 +180,7 @@ async def a_lost_member_leaves(peer: Members) -> None:
     await link.request(type="join", name=name, address=f"{name}-class", shared=False)
     await link.close()
     again = await peer.link()
-    for _ in range(20):  # the end of a connection takes a moment
+    for _ in range(10):  # the end of a connection takes a moment
         answer = await again.request(type="join", name=name, address=f"{name}-class", shared=False)
         if answer.get("type") == "accepted":
             return
