@@ -94,6 +94,7 @@ def handoff(
     url: str = "",
     /,
     *,
+    uri: str = "",
     recipient: str = "",
     sender: str = "",
     sample: Path | None = None,
@@ -102,12 +103,14 @@ def handoff(
     wait: float = 60,
     options: Options = Options(),
 ) -> None:
-    """Check an agent that speaks handoff over HTTP.
+    """Check an agent that speaks handoff over HTTP, or takes messages in a session.
 
     Parameters
     ----------
     url
-        The address of the agent, before /handoffs. Without it only --listen is tried.
+        The address of the agent: http, before /handoffs, or ws for sessions. Without it only --listen is tried.
+    uri
+        The URI of the protocol that the agent provides in a session.
     recipient
         The name of the agent: the recipient_id of the messages.
     sender
@@ -121,7 +124,7 @@ def handoff(
     wait
         The time for the agent to send to --listen, in seconds.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+    from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
@@ -130,7 +133,10 @@ def handoff(
     message = None if sample is None else read(sample.read_bytes())
 
     async def work() -> None:
-        if url:
+        if url.startswith(("ws:", "wss:")):
+            async with opened(url, uri, recipient, identity, sender=sender, sample=message) as peer:
+                await report.check("receiver", RECEIVER, peer, seconds)
+        elif url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
             async with options.network.client(timeout=seconds) as client:
                 peer = Receiver(client, url, recipient, identity, sender=sender, sample=message)

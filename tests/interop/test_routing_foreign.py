@@ -42,7 +42,7 @@ async def worked(process: asyncio.subprocess.Process) -> Any:
 
 
 async def test_a_foreign_member_conforms(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_routing.link.QUIET", 0.1)
+    monkeypatch.setattr("treaty_agent.transport.foreign_session.QUIET", 0.1)
     host = Host()
     async with host.serving("127.0.0.1", 0) as port:
         command = ("member", f"ws://127.0.0.1:{port}", URI, "Bob", "Worker", "Work")
@@ -51,7 +51,7 @@ async def test_a_foreign_member_conforms(peers: Peers, monkeypatch: pytest.Monke
 
 
 async def test_a_foreign_environment_conforms(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_routing.link.QUIET", 0.1)
+    monkeypatch.setattr("treaty_agent.transport.foreign_session.QUIET", 0.1)
     async with running(peers("message-routing"), "environment", URI) as (at, _), AsyncExitStack() as stack:
         assert others(await outcomes(ENVIRONMENT, Members(at["url"], URI, stack))) == {}
 

@@ -63,7 +63,13 @@ async def test_a_conforming_tool_is_reported_and_the_status_is_0(capsys: pytest.
         report = json.loads(capsys.readouterr().out)
         assert (report["protocol"], report["holds"], report["fails"], report["notTried"]) == ("aip", 3, 0, 0)
         assert report["items"][0] | {"rule": "", "fix": ""} == {
-            **{"role": "tool", "id": "answers", "section": "Tools", "outcome": "holds", "rule": "", "fix": "", "why": ""},
+            "role": "tool",
+            "id": "answers",
+            "section": "Tools",
+            "outcome": "holds",
+            "rule": "",
+            "fix": "",
+            "why": "",
             **{name: report["items"][0][name] for name in ("sent", "came")},
         }
         assert await conform("aip", tool.address, *options) == 0

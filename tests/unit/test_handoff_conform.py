@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx
 from conforming import failures, others, outcomes
-from handoffs import Inbox, World
+from handoffs import FOLDER, Inbox, World
 
-from treaty_agent import Identity
+from treaty_agent import Agent, Identity, LocalProtocols
 from treaty_agent.transport.listener import serving
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
 from treaty_io.network.hosts import Network
@@ -127,3 +128,26 @@ async def canned(answer: Callable[[dict[str, Any]], tuple[int, str, list[Any]]])
 
     async with serving(app, "127.0.0.1", 0, sockets=16) as server:
         yield server.port
+
+
+async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Path) -> None:
+    protocols = LocalProtocols([FOLDER])
+    uri = protocols.uri("handoff")
+
+    async def work(message: dict[str, Any], target: str = "") -> dict[str, Any]:
+        return {"status": "COMPLETED"}
+
+    async with AsyncExitStack() as stack:
+        agent = await stack.enter_async_context(Agent(Identity.create(), protocols, home=tmp_path))
+        for operation in ("handOff", "escalate", "fallBack"):
+            agent.provides(uri, role="receiver", operation=operation)(work)
+        port = await stack.enter_async_context(agent.listen("127.0.0.1", 0))
+        url = f"ws://127.0.0.1:{port}"
+        peer = await stack.enter_async_context(opened(url, uri, "support", Identity.create()))
+        found = await outcomes(RECEIVER, peer)
+    assert failures(found) <= IN_A_SESSION, others(found)
+    assert len(found) - len(others(found)) >= 8
+
+
+IN_A_SESSION = {"actions", "criteria", "minor", "question"}
+"""The items that the handler's own session does not keep yet."""

@@ -15,9 +15,9 @@ from websockets.asyncio.server import serve
 from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError
+from treaty_agent.transport.foreign_session import ForeignSession
 from treaty_io.conformance import Foreign
 from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Members
-from treaty_routing.link import Link
 
 PROTOCOLS = LocalProtocols([FOLDER])
 URI = PROTOCOLS.uri("message-routing")
@@ -33,7 +33,7 @@ async def run_rounds(environment: Agent) -> None:
 
 @pytest.fixture(autouse=True)
 def short_silences(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treaty_routing.link.QUIET", 0.1)
+    monkeypatch.setattr("treaty_agent.transport.foreign_session.QUIET", 0.1)
 
 
 async def test_the_items_hold_at_an_environment_of_treaty(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ class Careless:
 
     def __init__(self, *, joins: bool, tells: bool) -> None:
         self.joins, self.tells = joins, tells
-        self.links: list[Link] = []
+        self.links: list[ForeignSession] = []
         self.names: set[str] = set()
 
     async def serve(self, socket: Any) -> None:
-        link = Link(Foreign(), socket)
+        link = ForeignSession(Foreign(), socket)
         with suppress(ConnectionClosed):
             await link.welcome("environment")
             self.links.append(link)
@@ -101,7 +101,7 @@ async def test_each_item_fails_at_an_environment_that_breaks_its_rule() -> None:
 async def careless_member(port: int, *, eager: bool) -> None:
     """Join under no name. Answer every message with one that lacks its fields: at once, or in a round. End at junk."""
     async with connect(f"ws://127.0.0.1:{port}") as socket:
-        link = Link(Foreign(), socket)
+        link = ForeignSession(Foreign(), socket)
         await link.greet(URI, "member")
         await link.say({"type": "join", "id": "1", "name": "Bob.", "address": "Worker", "shared": False})
         link.is_idle, given = False, 0

@@ -1,6 +1,7 @@
 // An agent of the protocol handoff over HTTP, written from its document. It admits each sender whose sender_id is its own DID.
 //   node agent.js receive NAME DOCUMENT            prints its URL, and serves until its standard input ends
 //   node agent.js send URL RECIPIENT DOCUMENT      hands one message over, and prints the report
+//   node agent.js session NAME DOCUMENT URI        as receive, in sessions of the Hello profile, as the role receiver of URI
 // DOCUMENT is protocols/handoff/1.0/document.md: the schema is in it.
 import { randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -8,6 +9,7 @@ import { createServer } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
 import Ajv from "ajv/dist/2020.js";
 import { canonical, createIdentity, seal, signer } from "./envelope.js";
+import { listen } from "./session.js";
 
 const MAX_BODY = 1024 * 1024;
 const MAX_KEPT = 10_000;
@@ -60,16 +62,21 @@ class Receiver {
       return [400, "REJECTED"];
     }
     const message = envelope?.handoff;
-    const { sender_id, message_id, recipient_id, expiration_time } = message?.metadata ?? {};
     if (typeof message !== "object" || message === null) return [400, "REJECTED"];
-    if (!sender_id || signer(envelope) !== sender_id) return [401, "REJECTED"];
+    if (!message.metadata?.sender_id || signer(envelope) !== message.metadata.sender_id) return [401, "REJECTED"];
+    return this.take(message);
+  }
+
+  /** The same for a message whose sender is known. */
+  take(message) {
     const text = canonical(message);
     const issues = this.check(message);
     if (issues.length) return [400, "REJECTED", this.#reject(message, issues)];
+    const { sender_id, message_id, recipient_id, expiration_time } = message.metadata;
     if (![recipient_id].flat().includes(this.name)) return [403, "REJECTED"];
     const key = `${message_id.toLowerCase()} ${sender_id}`;
     const kept = this.#kept.get(key);
-    if (kept && kept.text !== text) return [409, "REJECTED"];
+    if (kept && kept.text !== text) return [409, "REJECTED", this.#reject(message, ["Another message has this id."])];
     if (kept) return kept.reply;
     const isExpired = expiration_time && Date.parse(expiration_time) <= Date.now();
     const reply = isExpired ? this.#report(message, 410, { status: "EXPIRED" }) : this.#worked(message);
@@ -91,8 +98,9 @@ class Receiver {
 
   /** A report of the faults, if the message says enough for one. */
   #reject(message, issues) {
+    if (!message.metadata || message.payload?.handoff_type === "STATUS_UPDATE") return [];
     const report = answer(message, this.name, "STATUS_UPDATE", { status: "REJECTED", issues });
-    return message.payload?.handoff_type === "STATUS_UPDATE" || this.check(report).length ? [] : [report];
+    return this.check(report).length ? [] : [report];
   }
 }
 
@@ -127,8 +135,33 @@ async function send(url, message) {
   throw new Error("The agent does not answer.");
 }
 
+/** The receiver in sessions: a frame is a message, and so is each answer. */
+function meet(receiver, uri) {
+  const begin = (socket) => {
+    const say = (message) => socket.send(Buffer.concat([Buffer.from([0x40]), Buffer.from(JSON.stringify(message))]));
+    const receive = (frame) => {
+      let message;
+      try {
+        message = JSON.parse(frame.subarray(1));
+      } catch {
+        return;
+      }
+      const [code, , answers = []] = typeof message === "object" && message ? receiver.take(message) : [400];
+      const isKept = [200, 422].includes(code) && REPORTED.has(message.payload.handoff_type);
+      if (isKept) say(answer(message, receiver.name, "STATUS_UPDATE", { status: "ACCEPTED" }));
+      answers.forEach(say);
+    };
+    return { receive };
+  };
+  const protocol = { uri, hash: "", roles: { receiver: { peer: "sender" } } };
+  const server = listen(0, identity.did, protocol, "receiver", {}, () => {}, begin);
+  server.on("listening", () => console.log(JSON.stringify({ url: `ws://127.0.0.1:${server.address().port}` })));
+  process.stdin.resume().on("end", () => process.exit(0));
+}
+
 const [role, place, ...more] = process.argv.slice(2);
 if (role === "receive") serve(new Receiver(place, checker(more[0])));
+else if (role === "session") meet(new Receiver(place, checker(more[0])), more[1]);
 else {
   const metadata = { message_id: randomUUID(), timestamp: new Date().toISOString(), protocol_version: "1.0.0", priority: "MEDIUM" };
   Object.assign(metadata, { sender_id: identity.did, recipient_id: more[0], task_id: "task-1", correlation_id: randomUUID() });

@@ -13,15 +13,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
+from treaty_agent.transport.foreign_session import QUIET, SOCKET, ForeignSession, foreign_socket, new_name
 from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
 
 with naming_extras("agent"):
-    from websockets.asyncio.client import connect
     from websockets.asyncio.server import serve
     from websockets.exceptions import ConnectionClosed
 
-from .link import QUIET, SOCKET, Link, new_name
 
 ENVIRONMENT, MEMBER = (Items("protocols/message-routing/1.0/document.md") for _ in range(2))
 _WIRE, _RULES = "Messages on the wire", "Rules"
@@ -42,16 +41,16 @@ class Members(Foreign):
     def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
         super().__init__()
         self._url, self._uri, self._stack = url, uri, stack
-        self.names, self.links = (new_name(), new_name()), list[Link]()
+        self.names, self.links = (new_name(), new_name()), list[ForeignSession]()
 
-    async def link(self) -> Link:
+    async def link(self) -> ForeignSession:
         """Open a session that has not joined."""
-        socket = await self._stack.enter_async_context(connect(self._url, **SOCKET))
-        link = Link(self, socket)
+        socket = await self._stack.enter_async_context(foreign_socket(self._url))
+        link = ForeignSession(self, socket)
         await link.greet(self._uri, "member")
         return link
 
-    async def both(self) -> tuple[Link, Link]:
+    async def both(self) -> tuple[ForeignSession, ForeignSession]:
         """Return the sessions of `alice` and `bob`, who join at the first use."""
         while len(self.links) < len(self.names):
             link, name = await self.link(), self.names[len(self.links)]
@@ -60,7 +59,7 @@ class Members(Foreign):
             self.links.append(link)
         return self.links[0], self.links[1]
 
-    async def refused(self, link: Link, code: int, why: str, **request: Any) -> None:
+    async def refused(self, link: ForeignSession, code: int, why: str, **request: Any) -> None:
         """Send a request that must be refused with this code."""
         answer = await link.request(**request)
         self.expect((answer.get("type"), answer.get("code")) == ("refused", code), f"{why} It is not refused with {code}.")
@@ -195,7 +194,7 @@ class Host(Foreign):
         super().__init__()
         self.join: dict[str, Any] = {}
         self.joined = asyncio.Event()
-        self.link: Link | None = None
+        self.link: ForeignSession | None = None
         self.round = 0
 
     @asynccontextmanager
@@ -204,7 +203,7 @@ class Host(Foreign):
         ended = asyncio.Event()
 
         async def take(socket: Any) -> None:
-            link = Link(self, socket)
+            link = ForeignSession(self, socket)
             # A stranger that never joins holds one connection of its own.
             with suppress(ConnectionClosed, AttributeError, TypeError):
                 await link.welcome("environment")

@@ -1,4 +1,4 @@
-"""A session with a foreign peer under test: the Hello profile over WebSockets, without a handler; `conform` has the items."""
+"""A session with a foreign peer under test: the Hello profile over WebSockets, without a handler (`treaty conform`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import uuid
 from contextlib import suppress
 from typing import Any
+
+from websockets.asyncio.client import connect
 
 from treaty_anp.frame import MAX_FRAME
 from treaty_io.conformance import Foreign
@@ -40,12 +42,17 @@ def newnew_name() -> str:
     return f"conform-{uuid.uuid4().hex[:12]}"
 
 
+def foreign_socket(url: str) -> Any:
+    """Return the context manager of a WebSocket to a peer."""
+    return connect(url, **SOCKET)
+
+
 def new_name() -> str:
     """Return a name that no one has."""
     return f"conform-{uuid.uuid4().hex[:12]}"
 
 
-class Link:
+class ForeignSession:
     """A session with a foreign peer: JSON messages in frames of the application."""
 
     def __init__(self, peer: Foreign, socket: Any) -> None:
