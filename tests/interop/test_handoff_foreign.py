@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import go_programs
-from conforming import others, outcomes
+import pytest
+from conforming import failures, others, outcomes
 from handoffs import FOLDER, Inbox, World
 
 from treaty_agent import Identity
 from treaty_handoff import Kind
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
 from treaty_handoff.http import listen
 from treaty_io.network.hosts import Network
 
@@ -48,3 +50,16 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
         told = await go_programs.result(*peers("handoff"), "send", url, here.name("support"), DOCUMENT)
     assert (told["code"], told["report"]["status"], told["signed"], told["valid"]) == (200, "COMPLETED", identity.did, True)
     assert [message["payload"]["data"]["objective"] for message in inbox.messages] == ["Say that this came: grüß."]
+
+
+async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], list[Any]]) -> None:
+    command = peers("handoff")
+    if command[0] != "node":
+        pytest.skip("the peer in Go speaks over HTTP alone")
+    async with AsyncExitStack() as stack:
+        serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
+        url = (await stack.enter_async_context(serving))["url"]
+        peer = await stack.enter_async_context(opened(url, "urn:handoff", "desk", Identity.create()))
+        found = await outcomes(RECEIVER, peer)
+    assert failures(found) == set(), others(found)
+    assert len(found) - len(others(found)) >= 12

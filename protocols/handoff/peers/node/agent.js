@@ -77,7 +77,7 @@ class Receiver {
     const key = `${message_id.toLowerCase()} ${sender_id}`;
     const kept = this.#kept.get(key);
     if (kept && kept.text !== text) return [409, "REJECTED", this.#reject(message, ["Another message has this id."])];
-    if (kept) return kept.reply;
+    if (kept) return [kept.reply[0], "DUPLICATE", kept.reply[2]];
     const isExpired = expiration_time && Date.parse(expiration_time) <= Date.now();
     const reply = isExpired ? this.#report(message, 410, { status: "EXPIRED" }) : this.#worked(message);
     this.#kept.set(key, { text, reply });
@@ -146,9 +146,11 @@ function meet(receiver, uri) {
       } catch {
         return;
       }
-      const [code, , answers = []] = typeof message === "object" && message ? receiver.take(message) : [400];
-      const isKept = [200, 422].includes(code) && REPORTED.has(message.payload.handoff_type);
-      if (isKept) say(answer(message, receiver.name, "STATUS_UPDATE", { status: "ACCEPTED" }));
+      if (typeof message !== "object" || message === null) return;
+      const [code, status, answers = []] = receiver.take(message);
+      const report = (data) => say(answer(message, receiver.name, "STATUS_UPDATE", data));
+      if (status === "DUPLICATE") return report({ status });
+      if ([200, 422].includes(code) && REPORTED.has(message.payload.handoff_type)) report({ status: "ACCEPTED" });
       answers.forEach(say);
     };
     return { receive };
