@@ -52,6 +52,7 @@ async def test_a_foreign_node_conforms(peers: Peers) -> None:
         assert others(await outcomes(NODE, desk)) == {}
 
 
+@pytest.mark.deep
 async def test_a_foreign_node_registers_calls_and_is_called(peers: Peers) -> None:
     def upper(text: str) -> str:
         return text.upper()

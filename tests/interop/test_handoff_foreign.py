@@ -27,6 +27,7 @@ async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) ->
     assert others(found) == {}
 
 
+@pytest.mark.deep
 async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> None:
     identity = Identity.create()
     listener = Listener(identity, Network())
@@ -42,6 +43,7 @@ async def outcomes_when_sent(listener: Listener) -> Any:
     return await outcomes(SENDER, listener)
 
 
+@pytest.mark.deep
 async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable[[str], list[Any]], here: World) -> None:
     support, identity = await here.agent("support"), Identity.create()
     inbox = Inbox(support, Kind.TASK_TRANSFER)
@@ -52,6 +54,7 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
     assert [message["payload"]["data"]["objective"] for message in inbox.messages] == ["Say that this came: grüß."]
 
 
+@pytest.mark.deep
 async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], list[Any]]) -> None:
     command = peers("handoff")
     if command[0] != "node":

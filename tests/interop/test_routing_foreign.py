@@ -50,12 +50,14 @@ async def test_a_foreign_member_conforms(peers: Peers, monkeypatch: pytest.Monke
             assert others(await outcomes(MEMBER, host)) == {}
 
 
+@pytest.mark.deep
 async def test_a_foreign_environment_conforms(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_agent.transport.foreign_session.QUIET", 0.1)
     async with running(peers("message-routing"), "environment", URI) as (at, _), AsyncExitStack() as stack:
         assert others(await outcomes(ENVIRONMENT, Members(at["url"], URI, stack))) == {}
 
 
+@pytest.mark.deep
 async def test_foreign_members_work_in_an_environment_of_treaty(peers: Peers, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack, Agent(Identity.create(), PROTOCOLS, home=tmp_path) as environment:
         environment.on_session(URI, role="environment")(lambda session: asyncio.sleep(0))

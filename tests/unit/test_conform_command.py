@@ -79,10 +79,11 @@ async def test_a_conforming_tool_is_reported_and_the_status_is_0(capsys: pytest.
 HTTP = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "parts",
-    [(), (b"\x00" * 1_000,), (HTTP % 10_000_000, *[b"x" * 1_000_000] * 10), (HTTP % 2, b"[]"), (HTTP % 30_000, b"[" * 30_000)],
-    ids=["silent", "no-http", "huge", "no-envelope", "nested"],
+    [(), (HTTP % 30_000, b"[" * 30_000), (HTTP % 10_000_000, *[b"x" * 1_000_000] * 10), (HTTP % 2, b"[]"), (b"\x00" * 1_000,)],
+    ids=["silent", "nested", "huge", "no-envelope", "no-http"],
 )
 async def test_a_hostile_peer_ends_with_a_report(parts: tuple[bytes, ...], capsys: pytest.CaptureFixture[str]) -> None:
     async with answering(*parts) as address:
@@ -104,6 +105,7 @@ async def test_a_sender_that_never_comes_is_not_tried(capsys: pytest.CaptureFixt
     assert {item["outcome"] for item in json.loads(capsys.readouterr().out)["items"]} == {"not tried"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", ["handoff", "handoff http://x", "aip", "aip x --listen nowhere", "routing ws://x"])
 async def test_a_wrong_command_line_names_the_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert await conform(*command.split(), "--json") == 2

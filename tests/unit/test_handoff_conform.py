@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from conforming import failures, others, outcomes
 from handoffs import FOLDER, Inbox, World
 
@@ -130,6 +131,7 @@ async def canned(answer: Callable[[dict[str, Any]], tuple[int, str, list[Any]]])
         yield server.port
 
 
+@pytest.mark.deep
 async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Path) -> None:
     protocols = LocalProtocols([FOLDER])
     uri = protocols.uri("handoff")
