@@ -134,8 +134,8 @@ def handoff(
 
     async def work() -> None:
         if url.startswith(("ws:", "wss:")):
-            async with opened(url, uri, recipient, identity, sender=sender, sample=message) as peer:
-                await report.check("receiver", RECEIVER, peer, seconds)
+            async with opened(url, uri, recipient, identity, sender=sender, sample=message) as in_session:
+                await report.check("receiver", RECEIVER, in_session, seconds)
         elif url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
             async with options.network.client(timeout=seconds) as client:
