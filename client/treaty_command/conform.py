@@ -124,7 +124,7 @@ def handoff(
     wait
         The time for the agent to send to --listen, in seconds.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
+    from treaty_handoff.conform import RECEIVER, SENDER, Listener, listening, receiver_at
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
@@ -133,17 +133,13 @@ def handoff(
     message = None if sample is None else read(sample.read_bytes())
 
     async def work() -> None:
-        if url.startswith(("ws:", "wss:")):
-            async with opened(url, uri, recipient, identity, sender=sender, sample=message) as in_session:
-                await report.check("receiver", RECEIVER, in_session, seconds)
-        elif url:
+        if url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
-            async with options.network.client(timeout=seconds) as client:
-                peer = Receiver(client, url, recipient, identity, sender=sender, sample=message)
+            more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
+            async with receiver_at(options.network, url, recipient, identity, **more) as peer:
                 await report.check("receiver", RECEIVER, peer, seconds)
         if listen:
-            host, port = _endpoint(listen)
-            listener = Listener(identity, options.network)
+            (host, port), listener = _endpoint(listen), Listener(identity, options.network)
             async with listening(listener, host, port) as bound:
                 report.tell(f"Hand one message to http://{host}:{bound} within {wait:g} seconds; the first answer is 503.")
                 await _within(wait, listener.delivery(0))

@@ -14,7 +14,7 @@ from handoffs import FOLDER, Inbox, World
 
 from treaty_agent import Identity
 from treaty_handoff import Kind
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, receiver_at
 from treaty_handoff.http import listen
 from treaty_io.network.hosts import Network
 
@@ -62,7 +62,7 @@ async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], l
     async with AsyncExitStack() as stack:
         serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
         url = (await stack.enter_async_context(serving))["url"]
-        peer = await stack.enter_async_context(opened(url, "urn:handoff", "desk", Identity.create()))
+        peer = await stack.enter_async_context(receiver_at(Network(), url, "desk", Identity.create(), uri="urn:handoff"))
         found = await outcomes(RECEIVER, peer)
     assert failures(found) == set(), others(found)
     assert len(found) - len(others(found)) >= 12

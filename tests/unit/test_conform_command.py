@@ -96,6 +96,12 @@ async def test_a_hostile_peer_ends_with_a_report(parts: tuple[bytes, ...], capsy
     assert all(len(item["came"]) <= 2_000 * 10 for item in report["items"])
 
 
+async def test_a_session_that_does_not_open_is_a_failed_item(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("handoff", "ws://127.0.0.1:1", "--uri", "urn:x", "--recipient", "x", "--json")
+    assert await conform(*command) == 1
+    assert json.loads(capsys.readouterr().out)["fails"] == 3
+
+
 async def test_a_sender_that_never_comes_is_not_tried(capsys: pytest.CaptureFixture[str]) -> None:
     for protocol in ("handoff", "routing"):
         assert await conform(protocol, "--listen", "127.0.0.1:0", "--wait", "0.1", "--json") == 1

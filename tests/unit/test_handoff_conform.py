@@ -19,7 +19,7 @@ from treaty_agent import Agent, Identity, LocalProtocols
 from treaty_agent.transport.listener import serving
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, opened
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, receiver_at
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
 from treaty_io.network.hosts import Network
@@ -145,7 +145,7 @@ async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Pat
             agent.provides(uri, role="receiver", operation=operation)(work)
         port = await stack.enter_async_context(agent.listen("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{port}"
-        peer = await stack.enter_async_context(opened(url, uri, "support", Identity.create()))
+        peer = await stack.enter_async_context(receiver_at(Network(), url, "support", Identity.create(), uri=uri))
         found = await outcomes(RECEIVER, peer)
     assert failures(found) <= IN_A_SESSION, others(found)
     assert len(found) - len(others(found)) >= 8

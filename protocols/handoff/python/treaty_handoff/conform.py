@@ -12,7 +12,7 @@ import copy
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -117,12 +117,18 @@ _FINAL = frozenset(("COMPLETED", "FAILED", "REJECTED", "EXPIRED", "DUPLICATE", "
 class SessionReceiver(Receiver):
     """A foreign agent that takes messages in a session."""
 
-    session: ForeignSession
-    """It is opened by `opened`."""
+    stack: AsyncExitStack
+    uri: str
+    session: ForeignSession | None = None
+    """It is opened by the first item, so that a peer that refuses it fails there."""
 
     async def post_bytes(self, body: bytes) -> Answer:
         """Send the message of an envelope, and take what answers it, up to a status that ends it."""
         message = json.loads(body)["handoff"]
+        if self.session is None:
+            session = ForeignSession(self, await self.stack.enter_async_context(foreign_socket(self.url)))
+            await session.greet(self.uri, "sender")
+            self.session = session
         self.sent = self.came = ""
         await self.session.say(message)
         found: list[Message] = []
@@ -147,12 +153,20 @@ class SessionReceiver(Receiver):
 
 
 @asynccontextmanager
-async def opened(url: str, uri: str, name: str, identity: Identity, **options: Any) -> AsyncIterator[SessionReceiver]:
-    """Open a session as the role `sender` of the protocol at `uri`, for the block. `options`: those of `Receiver`."""
-    async with Network().client() as client, foreign_socket(url) as socket:
+async def receiver_at(
+    network: Network, url: str, name: str, identity: Identity, *, uri: str = "", seconds: float = 30, **options: Any
+) -> AsyncIterator[Receiver]:
+    """Speak with a foreign agent in the block: over HTTP, or at a ws URL in a session, as the role `sender` of the protocol `uri`.
+
+    `seconds`: the time for an answer. `options`: those of `Receiver`.
+    """
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(network.client(timeout=seconds))
+        if not url.startswith(("ws:", "wss:")):
+            yield Receiver(client, url, name, identity, **options)
+            return
         peer = SessionReceiver(client, url, name, identity, **options)
-        peer.session = ForeignSession(peer, socket)
-        await peer.session.greet(uri, "sender")
+        peer.stack, peer.uri = stack, uri
         yield peer
 
 

@@ -221,7 +221,7 @@ class Host(Foreign):
                 ended.set()
 
     async def works(self, *given: dict[str, Any]) -> list[dict[str, Any]]:
-        """Give the member messages, run a round, and return what it published in it."""
+        """Give the member messages, run a round, and return the messages that it published in it."""
         self.need(self.link is not None, "No member joined at this address.")
         assert self.link is not None
         self.sent = self.came = ""
