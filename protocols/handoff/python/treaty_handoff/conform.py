@@ -156,7 +156,7 @@ class SessionReceiver(Receiver):
 async def receiver_at(
     network: Network, url: str, name: str, identity: Identity, *, uri: str = "", seconds: float = 30, **options: Any
 ) -> AsyncIterator[Receiver]:
-    """Speak with a foreign agent in the block: over HTTP, or at a ws URL in a session, as the role `sender` of the protocol `uri`.
+    """Speak with a foreign agent in the block: over HTTP; or at a ws URL in a session, as the `sender` of the protocol `uri`.
 
     `seconds`: the time for an answer. `options`: those of `Receiver`.
     """
