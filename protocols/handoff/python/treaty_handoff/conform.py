@@ -106,8 +106,8 @@ class Receiver(Foreign):
         self.expect(answer.status == status, f"{why} The status is {answer.status!r}, and not {status!r}.")
         return answer
 
-    def over_http(self) -> None:
-        """Leave an item untried in a session, which has no envelopes."""
+    def over_http(self, why: str = "") -> None:
+        """Leave an item untried in a session. `why`: unless it is about envelopes."""
 
 
 _FINAL = frozenset(("COMPLETED", "FAILED", "REJECTED", "EXPIRED", "DUPLICATE", "APPROVED", "DENIED", "ESCALATED", "FELL_BACK"))
@@ -147,9 +147,9 @@ class SessionReceiver(Receiver):
         kind, data = one["payload"]["handoff_type"], one["payload"]["data"]
         return kind == Kind.PROVIDE_INFORMATION or data.get("status") in _FINAL
 
-    def over_http(self) -> None:
+    def over_http(self, why: str = "") -> None:
         """Leave the item untried."""
-        self.need(False, "A session has no envelopes: the Hello says who speaks.")
+        self.need(False, why or "A session has no envelopes: the Hello says who speaks.")
 
 
 @asynccontextmanager
@@ -251,7 +251,7 @@ async def an_expired_message_is_not_worked_on(peer: Receiver) -> None:
 def _invalid(name: str, path: str, value: object, why: str, fix: str, *, reported: bool = True) -> None:
     async def refuses(peer: Receiver) -> None:
         if not reported:
-            peer.over_http()  # a message that cannot be answered gets silence in a session
+            peer.over_http("A message to which no report can be built gets silence in a session.")
         answer = await peer.refused(changed(peer.message(), path, value), 400, "REJECTED", why)
         is_told = any(one.get("issues") and one["status"] == "REJECTED" for one in answer.reports())
         peer.expect(is_told or not reported, "No report has the faults in `issues`.")
@@ -263,7 +263,7 @@ def _invalid(name: str, path: str, value: object, why: str, fix: str, *, reporte
 _VALIDATE = "Validate with the schema of the document: JSON Schema 2020-12, formats checked, and the conditions beside `data`."
 _invalid("section", "instructions", ..., "The section `instructions` is missing.", _VALIDATE)
 _invalid("priority", "metadata.priority", "URGENT", "The priority is none of the four.", _VALIDATE, reported=False)
-_invalid("zone", "metadata.timestamp", "yesterday", "The timestamp is no time.", _VALIDATE, reported=False)
+_invalid("time", "metadata.timestamp", "yesterday", "The timestamp is no time.", _VALIDATE, reported=False)
 _invalid("recipients", "metadata.recipient_id", [], "The list of recipients is empty.", _VALIDATE, reported=False)
 _invalid("minimum", "instructions.failure_handling_strategy", {"retry_count": -5}, "The retry count is negative.", _VALIDATE)
 _invalid("duration", "instructions.constraints", {"time_limit": "soon"}, "The time limit is no duration.", _VALIDATE)
