@@ -18,6 +18,7 @@ class Opened:
 
     `stored`: key → value that earlier sessions of this role kept by `Persist`, with this peer.
     `parameters`: name → value that both sides agreed on beside the protocol; empty where the profile agrees on none.
+    `Renegotiated` tells of a change.
     `is_proved`: whether the peer proved its DID. `stored` of a proved peer is only for proofs. False for a mere claim, from an
     older host, and in a shared role, where `PeerJoined` tells it of each peer.
     """
@@ -29,10 +30,23 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Renegotiated:
+    """Report that both sides agreed on other parameters. The session goes on: messages before were sent under the former ones,
+    messages after it under these. Interface 4.
+
+    `parameters`: all that are agreed on now, as in `Opened`.
+    """
+
+    parameters: dict[str, Value]
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
     """Report one whole message of the protocol.
 
-    `peer`: the DID of the sender, authenticated by the host.
+    `peer`: the DID that the sender gave. Whether it proved the DID, or merely claims it as in a plain Hello, is told before by
+    `is_proved`: of `Opened`, and in a shared role of `PeerJoined`. Give rights by proofs alone.
     `data`: any bytes; the sender may be faulty or hostile.
     `stream`: separates messages of different streams; "" where the transport has one stream. In ANP's flow profile it is the
     action of a message that the peer sent as JSON.
@@ -149,4 +163,4 @@ class Close:
     at: int = 0
 
 
-Event = Opened | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerJoined | PeerLost | Close
+Event = Opened | Renegotiated | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerJoined | PeerLost | Close
