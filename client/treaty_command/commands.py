@@ -26,6 +26,9 @@ if os.environ.get("NO_COLOR"):
 _URI = "https://registry.example/protocols/acme.example/hotel-booking/1.0"
 _NEXT = _URI.replace("1.0", "2.0")
 _EXAMPLES = {
+    "conform aip": "127.0.0.1:50051",
+    "conform handoff": "http://127.0.0.1:8080/handoffs",
+    "conform routing": "ws://127.0.0.1:8765",
     "identity deactivate": "--document did.json",
     "identity new": "acme.example --document did.json",
     "identity rotate": "--document did.json",
@@ -85,6 +88,7 @@ for _group, _commands in {
     "Meet other agents": {
         "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols.", "shop.example"),
         "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP.", "shop.example search"),
+        "conform": ("conform:app", "Check a foreign agent of AIP, handoff or message-routing, rule by rule.", ""),
         "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte.", ""),
     },
     "Check a registry": {
