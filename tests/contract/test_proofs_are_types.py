@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python")
+FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python", "protocols/message-routing/python")
 MADE = {
     "treaty_aip/security.py": "a signed call",
     "treaty_agent/sessions/flow_core.py": "a signature in each message",
