@@ -13,6 +13,7 @@ from rich.markup import escape
 from treaty_client.authoring.new_project import NewProtocol
 
 from .context import Options, run
+from .values import Topic
 
 if TYPE_CHECKING:
     from treaty_agent.importing.imported_project import ImportResult
@@ -27,7 +28,7 @@ def import_(
     folder: Path,
     /,
     *,
-    topic: str,
+    topic: Topic,
     name: str | None = None,
     only: tuple[str, ...] = (),
     options: Options = Options(),
