@@ -52,6 +52,7 @@ LOOP = {"Node": {"type": "object", "properties": {"next": ref("Node")}}}
 WIDE = {"Wide": {"properties": {f"p{number}": {"type": "string"} for number in range(900)}}}
 
 
+@pytest.mark.threat(390)
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -74,11 +75,13 @@ def test_a_costly_operation_is_refused_with_a_reason(value: Any, reason: str) ->
         project(value)
 
 
+@pytest.mark.threat(390)
 def test_ten_thousand_operations_are_not_all_looked_at() -> None:
     imported = project(api({f"/p{number}": {"get": {"responses": answers({"type": "integer"})}} for number in range(10_000)}))
     assert len(imported.operations) == 64 and len(imported.omissions) == MAX_EXAMINED - 64 + 1
 
 
+@pytest.mark.threat(390)
 def test_one_definition_cannot_be_paid_for_by_every_operation() -> None:
     patterns = {f"p{number}": {"type": "string", "pattern": f"^[a-z]{{{900 + number}}}$"} for number in range(40)}
     paths = {f"/p{number}": {"get": {"responses": answers(ref("Costly"))}} for number in range(MAX_EXAMINED)}
@@ -86,6 +89,7 @@ def test_one_definition_cannot_be_paid_for_by_every_operation() -> None:
         project(api(paths, Costly={"properties": patterns}))
 
 
+@pytest.mark.threat(390)
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -124,6 +128,7 @@ MARKS = (
 HOSTILE = (*MARKS, *PAYLOADS[::16], "\x1b[2J\u202e", "a\\", '"\n', "@summary@", "| a | b |", "{}")
 
 
+@pytest.mark.threat(391)
 async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_path: Path) -> None:
     paths = {}
     for number, text in enumerate(HOSTILE):
@@ -174,6 +179,7 @@ async def test_hostile_texts_break_neither_the_document_nor_the_other_files(tmp_
     assert load_project(tmp_path / "hostile").card.title.isprintable()
 
 
+@pytest.mark.threat(391)
 def test_a_quotation_is_one_line_that_markdown_shows_as_it_is() -> None:
     assert quoted("a\n# <b> [c](d) `e` *f* \\g\x00|" + "x" * 99, 40) == (
         "“a # \\<b\\> \\[c\\](d) \\`e\\` \\*f\\* \\\\g\\\\x00\\|xxxxxxxxxx”"
