@@ -82,10 +82,11 @@ def test_ten_thousand_operations_are_not_all_looked_at() -> None:
 
 
 @pytest.mark.threat(390)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "member",
-    [{"type": "integer"}, {"type": "string", "pattern": "^[a-z]{900}$"}],
-    ids=["many nodes", "heavy patterns"],
+    [{"type": "string", "pattern": "^[a-z]{900}$"}, {"type": "integer"}],
+    ids=["heavy patterns", "many nodes"],
 )
 def test_one_definition_cannot_be_paid_for_by_every_operation(member: dict[str, Any]) -> None:
     costly = {"properties": {f"p{number}": member for number in range(240 if len(member) == 1 else 1)}}

@@ -20,13 +20,13 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from treaty_client.authoring.building import build
-from treaty_client.authoring.manifest import manifest_problems
+from treaty_client.authoring.manifest import ORIGIN
 from treaty_client.authoring.new_project import NewProtocol, check_free, write_files
 from treaty_client.protocols.project import DOCUMENT, MANIFEST, load_project
 from treaty_client.protocols.project_file import MAX_LICENCE, TOML
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import Refused
-from treaty_consensus.handler import VECTORS, HandlerPackage
+from treaty_consensus.errors import Refused, TreatyError
+from treaty_consensus.handler import VECTORS, HandlerPackage, encode_manifest, parse_manifest
 from treaty_consensus.handler.manifest import MAX_OPERATIONS
 from treaty_handler import Value
 from treaty_io.codes import RpcCode
@@ -47,6 +47,7 @@ TIMEOUT = 30
 MAX_PRINTED = 128 * 1024
 """Characters of all schemas as the document shows them: half of a document."""
 NO_LICENCE = "LicenseRef-not-stated"
+_URI = f"https://{ORIGIN}/protocols/example.com/protocol/1.0"
 _MAX_TITLE, _MAX_SUMMARY = 120, 200
 
 
@@ -70,6 +71,7 @@ class ImportedProject:
         self.omissions = list(description.omissions)
         self._description, self._data, self._new = description, data, new
         self._entries: dict[str, dict[str, Any]] = {}
+        self._printed, self._is_full = 0, False
         self._calls: dict[str, Answered] = {}
         names = OperationNames()
         for operation in description.operations:
@@ -102,17 +104,23 @@ class ImportedProject:
         """Take an operation, if the protocol stays one with it. Raises `Inexpressible`."""
         if len(self._entries) == MAX_OPERATIONS:
             raise Inexpressible(f"a protocol has at most {MAX_OPERATIONS} operations; choose them by --only")
+        # The cheap bounds first: an operation that does not fit costs no examples.
+        entry = _entry(operation)
+        printed = self._printed + len(json.dumps(entry, ensure_ascii=False, indent=2))
+        if self._is_full or printed > MAX_PRINTED:
+            raise Inexpressible("the protocol would be too large with it; choose operations by --only")
+        _check_manifest({"it": entry})
         call = Answered(_arguments(operation), _answer(operation))
-        name, entry = names.new(operation.wish), _entry(operation)
-        entries = {**self._entries, name: entry}
-        if sum(len(json.dumps(one, ensure_ascii=False, indent=2)) for one in entries.values()) > MAX_PRINTED:
-            raise Inexpressible("the document would be too long; choose operations by --only")
         # Names and constants cannot be escaped. A mark that turns the direction of writing would change how a document reads.
         if not json.dumps([entry, call.arguments, call.answer], ensure_ascii=False).isprintable():
             raise Inexpressible("a name or a value of it has characters that are not printable")
-        for problem in manifest_problems(manifest_of(entries)):
-            raise Inexpressible(problem.error.message.rstrip("."))
-        self._entries, self._calls[name], self.operations[name] = entries, call, operation
+        name = names.new(operation.wish)
+        entries = {**self._entries, name: entry}
+        # It is one alone, so the sum is too large. Each further attempt would read all operations again.
+        self._is_full = True
+        _check_manifest(entries)
+        self._is_full = False
+        self._entries, self._printed, self._calls[name], self.operations[name] = entries, printed, call, operation
 
     def _files(self) -> dict[str, str]:
         manifest = manifest_of(self._entries)
@@ -163,6 +171,13 @@ class ImportedProject:
                 for role, data in (await exchange.close()).items():
                     vectors[f"{VECTORS}/{name}-{role}.json"] = data.decode()
         return vectors
+
+
+def _check_manifest(entries: Mapping[str, Any]) -> None:
+    try:
+        parse_manifest(encode_manifest(manifest_of(entries), _URI, "0" * 64))
+    except TreatyError as error:
+        raise Inexpressible(error.message.rstrip(".")) from error
 
 
 def _arguments(operation: ImportedOperation) -> dict[str, Value]:
