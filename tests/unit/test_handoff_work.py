@@ -19,7 +19,7 @@ from treaty_handoff import (
     Step,
     subscription,
 )
-from treaty_handoff.work import time_limit
+from treaty_handoff.handler.rules import time_limit
 
 TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
 

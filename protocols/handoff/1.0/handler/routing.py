@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from treaty_handler import Value
 
 from .forms import KINDS, NAME, PRIORITIES, SCHEMA
+from .messages import recipients_of
 from .schemas import check
 
 BROKER = "broker"
@@ -46,14 +47,8 @@ def holds(rule: Value, message: Value) -> bool:
     return (
         ("kinds" not in rule or payload["handoff_type"] in rule["kinds"])
         and PRIORITIES.index(metadata["priority"]) >= PRIORITIES.index(rule.get("priority", PRIORITIES[0]))
-        and all(_member(payload["data"], name) == value for name, value in rule.get("where", {}).items())
+        and all(member(payload["data"], name) == value for name, value in rule.get("where", {}).items())
     )
-
-
-def recipients_of(message: Value) -> list[str]:
-    """Return the recipients of a valid message."""
-    recipient = message["metadata"]["recipient_id"]
-    return [recipient] if isinstance(recipient, str) else list(recipient)
 
 
 def routed(message: Value, rules: Iterable[Value]) -> list[str]:
@@ -66,7 +61,8 @@ def routed(message: Value, rules: Iterable[Value]) -> list[str]:
     return list(found)
 
 
-def _member(value: Value, name: str) -> Value:
+def member(value: Value, name: str) -> Value:
+    """Return the member of an object at a dotted name; None if it has none."""
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from .handler.routing import member
 from .messages import Kind, Message, Priority, kind_of, priority_of, recipients_of
 
 
@@ -37,7 +38,7 @@ class Rule:
             (not self.recipients or recipient in self.recipients)
             and (not self.kinds or kind_of(message) in self.kinds)
             and priority_of(message).rank >= self.priority.rank
-            and all(_member(message["payload"]["data"], name) == value for name, value in self.where.items())
+            and all(member(message["payload"]["data"], name) == value for name, value in self.where.items())
         )
 
 
@@ -63,9 +64,3 @@ class Routes:
 def subscription(queue: str, *kinds: Kind, **where: object) -> Rule:
     """Return the rule that copies messages of these kinds to a queue: agents that react to events need no coordinator."""
     return Rule((queue,), kinds=frozenset(kinds), where=where, copy=True)
-
-
-def _member(value: object, name: str) -> object:
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
