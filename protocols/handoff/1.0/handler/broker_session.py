@@ -220,7 +220,7 @@ class BrokerSession:
         proof takes the place of a proof, so that claims take none.
         """
         busy = {entry["to"] for entry in self.waiting.values()}
-        away = [name for name, member in self.members.items() if not member["peer"] and is_proved]
+        away = [name for name, member in reversed(self.members.items()) if not member["peer"] and is_proved]
         return min(away, key=lambda name: (name in busy, -self.members[name]["since"]), default=None)
 
     def remove(self, name: str, at: int) -> list[Effect]:
