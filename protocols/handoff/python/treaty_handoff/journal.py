@@ -132,9 +132,9 @@ class Transaction:
         if about is not None:
             query = (
                 "update handoff_message set about = $3, asker = $4"
-                " where holder = $1 and direction = 'sent' and message_id = $2 and sender = $1"
+                " where holder = $1 and direction = 'sent' and message_id = $2 and sender = $5"
             )
-            await self.connection.execute(query, self.holder, id_of(message), *about)
+            await self.connection.execute(query, self.holder, id_of(message), *about, sender_of(message))
         for queue in queues:
             sealed = self.sealed(body, f"queue/{queue}")
             await self.enqueue(queue, sealed, id_of(message), priority_of(message).rank, expires_at(message))
