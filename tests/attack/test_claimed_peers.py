@@ -20,7 +20,7 @@ from treaty_agent.sessions.opening import PeerPins
 from treaty_agent.testing.virtual_time import run
 from treaty_client.policy import Encryption
 from treaty_consensus.errors import Refused
-from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send
+from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send, SetTimer
 from treaty_handoff import Kind, build
 from treaty_handoff.handler import handler
 from treaty_handoff.handler.broker_session import MAX_MEMBERS
@@ -273,7 +273,8 @@ def test_no_name_of_a_member_ends_the_session_of_a_broker() -> None:
         message = build(Kind.NOTIFICATION, JOIN, sender=name, recipient="broker", task="t", state="OPEN", now=datetime.now(UTC))
         effects = broker.session.handle(Received(peer=f"did:key:z{number}", data=json.dumps(message).encode()))
         given = [*effects, *broker.session.handle(PeerLost(peer=f"did:key:z{number}"))]
-        keys = [effect.key if isinstance(effect, Persist) else effect.name for effect in given if not isinstance(effect, Send)]
+        keys = [effect.key for effect in given if isinstance(effect, Persist)]
+        keys += [effect.name for effect in given if isinstance(effect, SetTimer)]
         assert len(keys) == 2 and all(re.fullmatch("[A-Za-z0-9._:-]{1,64}", key) for key in keys)
 
 

@@ -94,6 +94,10 @@ async def test_004_12_and_26_a_report_has_the_flow_and_the_outcome_at_every_door
     assert len(way.worked) == 3 and len(way.told) == 1
 
 
+def returning(outcome: Any) -> Callable[[Any], Any]:
+    return lambda message: outcome
+
+
 BINDING: list[tuple[Any, Any, str, str]] = [
     ({"required_actions": ["A", "B"]}, {"actions_done": ["A"]}, "FAILED", "B"),
     ({"required_actions": ["A", "B"]}, {"actions_done": ["B", "A"]}, "COMPLETED", ""),
@@ -107,7 +111,7 @@ BINDING: list[tuple[Any, Any, str, str]] = [
 
 async def test_004_15_and_17_instructions_bind_at_every_door(way: Door) -> None:
     for instructions, outcome, status, words in BINDING:
-        way.work = lambda message, outcome=outcome: {"status": "COMPLETED", **outcome}
+        way.work = returning({"status": "COMPLETED", **outcome})
         told = await way.hand_off(way.message(TASK, DATA[TASK], instructions=instructions))
         assert told[-1]["status"] == status and words in told[-1].get("detail", "")
     assert len(way.told) == len(BINDING)

@@ -92,11 +92,11 @@ async def test_004_28_and_38_synchronous_delivery_over_https(server: Any) -> Non
 async def test_004_08_and_38_a_repetition_has_the_code_and_the_answers_of_the_first_time(server: Any) -> None:
     here, support, url, trusting, alice = server
 
-    @support.handles(TASK)
     async def fail(handling: Handling) -> None:
         effects.append(handling.message)
         raise RuntimeError("No.")
 
+    support.handles(TASK)(fail)
     Inbox(support, ASK, outcome=Outcome(information={"level": "gold"}))
     effects: list[Any] = []
     async with httpx.AsyncClient(verify=trusting) as client:
@@ -123,12 +123,12 @@ async def test_004_08_and_38_a_repetition_has_the_code_and_the_answers_of_the_fi
 async def test_004_26_and_38_work_that_goes_on_is_asked_for(server: Any) -> None:
     here, support, url, trusting, alice = server
 
-    @support.handles(TASK)
     async def begin(handling: Handling) -> Outcome:
         await handling.report(Status.IN_PROGRESS, "Half.", 50)
         await handling.send(here.message(Kind.NOTIFICATION, "support", "desk"))
         return Outcome(Status.IN_PROGRESS)
 
+    support.handles(TASK)(begin)
     message = here.message(TASK, "desk", "support")
     async with httpx.AsyncClient(verify=trusting) as client:
         first = await client.post(f"{url}/handoffs", content=envelope(message, alice))

@@ -35,7 +35,7 @@ class Side:
         return round(self.now.timestamp() * 1000)
 
     def handle(self, event: Any) -> list[Effect]:
-        effects: list[Effect] = self.session.handle(event)
+        effects = list(self.session.handle(event))
         for effect in effects:
             if isinstance(effect, Persist) and effect.value is None:
                 self.stored.pop(effect.key, None)
