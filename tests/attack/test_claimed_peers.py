@@ -242,7 +242,7 @@ def test_a_claimed_did_keeps_neither_a_name_nor_messages_at_a_broker(rests: bool
     assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED")]
 
 
-@pytest.mark.threat(352)
+@pytest.mark.threat(374)
 def test_an_agent_with_many_dids_locks_no_names_and_takes_none_of_those_before_it() -> None:
     broker = Broker()
     for peer in (ADA, BOB):
@@ -265,7 +265,7 @@ def test_an_agent_with_many_dids_locks_no_names_and_takes_none_of_those_before_i
     assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED"), (BOB, "waits")]
 
 
-@pytest.mark.threat(352)
+@pytest.mark.threat(374)
 def test_no_name_of_a_member_ends_the_session_of_a_broker() -> None:
     broker = Broker()
     for number, name in enumerate(("x" * 64, "中" * 64, "a b/c?*#", "send:", "ä")):

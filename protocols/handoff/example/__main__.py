@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from settings import DESK, EXPERT, FLOW, PERSON, SUPPORT, Deployment
 
 from treaty_handoff.redaction import HIDDEN, redacted
@@ -47,18 +48,14 @@ class TerminalOutput:
 
     def said(self, agent: str, text: str) -> None:
         """A line in the agent's colour."""
-        self._console.print(f"[bold {COLOURS[agent]}]{agent}[/]", text, soft_wrap=True)
+        self._console.print(f"[bold {COLOURS[agent]}]{agent}[/]", escape(text), soft_wrap=True)
 
     def flow(self, entries: list[dict[str, Any]]) -> None:
         """Two lines for each message, of at most 80 columns: its way, and its type with the data that are not personal."""
         self._console.print("\nThe flow, without personal data", style="bold")
         for number, entry in enumerate(entries, 1):
-            data = entry["payload"]["data"].items()
-            shown = [
-                f"{name}={value}"
-                for name, value in data
-                if name != "in_reply_to" and isinstance(value, str | int) and value != HIDDEN
-            ]
+            data = {name: value for name, value in entry["payload"]["data"].items() if isinstance(value, str | int)}
+            shown = [f"{name}={value}" for name, value in data.items() if name != "in_reply_to" and value != HIDDEN]
             line = "  ".join([entry["payload"]["handoff_type"], *shown])
             self._console.print(f"{number:2} {entry['from']} → {entry['to']}", f"   {line}", sep="\n", markup=False)
 

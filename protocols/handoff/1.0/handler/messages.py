@@ -50,10 +50,9 @@ def issues(message: Value) -> list[str]:
             return ["payload.data is not of type object."]
         message = {**message, "payload": {**message["payload"], "handoff_type": "NOTIFICATION", "data": {}}}
     found = list(islice(check(SCHEMA, message, SCHEMA), MAX_ISSUES))
-    if not found and message["metadata"]["protocol_version"].partition(".")[0] != MAJOR:
-        return [
-            f"Version {message['metadata']['protocol_version']} is not spoken here, in metadata.protocol_version. Send {VERSION}."
-        ]
+    version = "" if found else message["metadata"]["protocol_version"]
+    if version and version.partition(".")[0] != MAJOR:
+        return [f"Version {version} in metadata.protocol_version is not spoken here. Send {VERSION}."]
     return found
 
 
