@@ -370,6 +370,10 @@ def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
     note = {"event": "CALLED jane@example.org", "attributes": {"full_name": "J", "tel": 15551234567, "status": "2023-10-27T J"}}
     shown = redacted(simple(data=note))["payload"]["data"]
     assert shown == {"event": HIDDEN, "attributes": HIDDEN}
+    # Senders add members. Those with names of the protocol are shown if their value leaves no room for personal data.
+    note = {"status": "John Doe", "progress": 15551234567, "severity": "CRITICAL", "deadline": "2023-10-27T12:00:00.000Z"}
+    shown = redacted(simple(data=note))["payload"]["data"]
+    assert shown == {**note, "status": HIDDEN, "progress": HIDDEN}
     assert redacted(message)["context"]["user_interaction_history"][0]["sender"] == HIDDEN
     assert redacted(message)["context"]["workflow_state"] == HIDDEN
     assert redacted(message)["payload"]["data"]["severity"] == message["payload"]["data"]["severity"]
