@@ -76,8 +76,8 @@ async def test_an_agent_of_the_guide_demands_the_form_of_its_owner(database: str
         tickets = guide.ticket_desk(journal, broker, document)
         inbox, now = Inbox(tickets), datetime.now(UTC)
         for data in ({"ticket": "T-1"}, {"event": "OPENED"}):
-            parts = {"sender": "desk", "recipient": "tickets", "task": "t", "state": "OPEN", "now": now}
-            processed = await tickets.receive(encode(build(Kind.NOTIFICATION, data, **parts)))
+            note = build(Kind.NOTIFICATION, data, sender="desk", recipient="tickets", task="t", state="OPEN", now=now)
+            processed = await tickets.receive(encode(note))
             assert (processed.error is None) == ("ticket" in data)
     assert len(inbox.messages) == 1
 

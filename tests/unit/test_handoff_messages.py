@@ -367,7 +367,10 @@ def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
     assert redacted(message)["metadata"] == message["metadata"]
     assert redacted(message)["payload"]["data"]["customer_info"] == HIDDEN
     # Hidden by default: no list of names and no pattern finds what is personal in free forms.
-    note = {"event": "CALLED jane@example.org", "attributes": {"full_name": "J", "tel": 15551234567, "status": "2023-10-27T J"}}
+    note: dict[str, Any] = {
+        "event": "CALLED jane@example.org",
+        "attributes": {"full_name": "J", "tel": 15551234567, "status": "2023-10-27T J"},
+    }
     shown = redacted(simple(data=note))["payload"]["data"]
     assert shown == {"event": HIDDEN, "attributes": HIDDEN}
     # Senders add members. Those with names of the protocol are shown if their value leaves no room for personal data.

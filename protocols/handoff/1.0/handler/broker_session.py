@@ -39,6 +39,7 @@ from .messages import (
     rank,
     read,
     recipients_of,
+    rejection,
     status_update,
 )
 from .remembered import RememberedIds
@@ -127,7 +128,10 @@ class BrokerSession:
         """Take a JOIN, a receipt, or a message to pass on."""
         message, found = read(data)
         if found:
-            return self.invalid(peer, message, found, at)
+            note = Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])
+            self.made += 1
+            told = rejection(self.seed, self.made, at, message, found)
+            return [note] if told is None else [note, Send(peer=peer, data=encode_json(told))]
         metadata, payload = message["metadata"], message["payload"]
         is_joining = payload["handoff_type"] == "NOTIFICATION" and payload["data"].get("event") == "JOIN"
         if is_joining and recipients_of(message) == (BROKER,):
@@ -144,18 +148,6 @@ class BrokerSession:
             return [*effects, *self.answer(peer, message, "REJECTED", at, why, wait=NO_ROOM)]
         # Kept before it is confirmed.
         return [*effects, *self.answer(peer, message, status, at, why)]
-
-    def invalid(self, peer: str, message: Value, found: list[str], at: int) -> list[Effect]:
-        """Report an invalid message to the agent that sent it, as far as it can be answered."""
-        note = Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])
-        try:
-            told = status_update(self.seed, self.made + 1, at, message, "REJECTED", faults=found)
-            if kind_of(message) == _STATUS or issues(told):
-                return [note]
-        except (KeyError, TypeError, IndexError):
-            return [note]
-        self.made += 1
-        return [note, Send(peer=peer, data=encode_json(told))]
 
     def reported(self, name: str, message: Value, at: int) -> list[Effect]:
         """Take the receipt of a message that was passed on, or pass on a report on a message that the member was given."""

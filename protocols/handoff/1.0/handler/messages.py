@@ -138,6 +138,15 @@ def status_update(
     return reply(seed, number, at, about, "STATUS_UPDATE", status, {name: value for name, value in data.items() if value})
 
 
+def rejection(seed: str, number: int, at: int, message: Value, faults: Iterable[str]) -> Value:
+    """The report of a session on an invalid message; None if the message does not say who sent it, or is a report itself."""
+    try:
+        told = status_update(seed, number, at, message, "REJECTED", faults=faults)
+        return None if kind_of(message) == "STATUS_UPDATE" or issues(told) else told
+    except (KeyError, TypeError, IndexError):
+        return None
+
+
 def derived_id(message_id: str, key: str) -> str:
     """The id of a message that follows from another one (RFC 9562, version 5)."""
     digits = hashlib.sha1(bytes.fromhex(message_id.replace("-", "")) + key.encode(), usedforsecurity=False).hexdigest()

@@ -47,7 +47,7 @@ def holds(rule: Value, message: Value) -> bool:
     return (
         ("kinds" not in rule or payload["handoff_type"] in rule["kinds"])
         and PRIORITIES.index(metadata["priority"]) >= PRIORITIES.index(rule.get("priority", PRIORITIES[0]))
-        and all(member(payload["data"], name) == value for name, value in rule.get("where", {}).items())
+        and all(_member(payload["data"], name) == value for name, value in rule.get("where", {}).items())
     )
 
 
@@ -61,8 +61,7 @@ def routed(message: Value, rules: Iterable[Value]) -> list[str]:
     return list(found)
 
 
-def member(value: Value, name: str) -> Value:
-    """Return the member of an object at a dotted name; None if it has none."""
+def _member(value: Value, name: str) -> Value:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value

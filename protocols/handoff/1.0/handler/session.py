@@ -39,6 +39,7 @@ from .messages import (
     kind_of,
     rank,
     read,
+    rejection,
     reply,
     status_update,
 )
@@ -199,15 +200,12 @@ class HandoffSession:
 
     def reject(self, message: Value, faults: list[str], at: int) -> list[Effect]:
         """Report an invalid message to its sender, as far as it says who that is."""
-        note = Audit(text=f"Invalid message: {' '.join(faults)}"[:1000])
-        try:
-            told = status_update(self.seed, self.made, at, message, "REJECTED", faults=faults)
-            if kind_of(message) == _STATUS or issues(told):
-                return [note]
-        except (KeyError, TypeError, IndexError):
-            return [note]
-        self.made += 1
-        return [note, Send(peer=self.peer, data=encode_json(told))]
+        note, told = (
+            Audit(text=f"Invalid message: {' '.join(faults)}"[:1000]),
+            rejection(self.seed, self.made, at, message, faults),
+        )
+        self.made += told is not None
+        return [note] if told is None else [note, Send(peer=self.peer, data=encode_json(told))]
 
     def work(self, at: int) -> list[Effect]:
         """Give the application the most urgent message, if it has none."""

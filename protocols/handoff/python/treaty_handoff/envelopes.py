@@ -42,12 +42,6 @@ class _Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     proof: _Proof | None = None
 
 
-class _Bare(msgspec.Struct, frozen=True):
-    """The start of a message that has no envelope."""
-
-    metadata: dict[str, object]
-
-
 class Resolver(Protocol):
     """Finds the documents of DIDs, as `treaty_io`'s `DidResolver` does."""
 
@@ -83,7 +77,6 @@ async def open_envelope(data: bytes, resolver: Resolver, limit: int = MAX_MESSAG
     try:
         value = decode_json(data)
         if isinstance(value, dict) and "handoff" not in value:
-            msgspec.convert(value, _Bare)
             return Opened(value, None)
         parts = msgspec.convert(value, _Parts)
     except (ValueError, msgspec.ValidationError) as error:

@@ -48,6 +48,15 @@ _ERRORS = {
     HandoffCode.TOO_LARGE: 413,
     HandoffCode.UNHANDLED: 422,
 }
+_RAISED: dict[int, tuple[type[TreatyError], HandoffCode]] = {
+    400: (Malformed, HandoffCode.FORM),
+    401: (Unauthorized, HandoffCode.PROOF),
+    403: (Refused, HandoffCode.PERMISSION),
+    404: (Unavailable, HandoffCode.SILENCE),
+    409: (Malformed, HandoffCode.FORM),
+    410: (Refused, HandoffCode.EXPIRED),
+    413: (TooLarge, HandoffCode.TOO_LARGE),
+}
 _AGAIN = 1
 """Seconds after which a request that found no place may come again."""
 _LATER: dict[str, Any] = {"status": "FAILED", "handoffs": []}
@@ -241,13 +250,17 @@ async def _answers(
         raise Malformed(HandoffCode.FORM, "The answer is not of the protocol's form.") from error
     if response.status_code not in (200, 202, 422):
         raise _error(response.status_code, issues)
-    return [await _verified(entry, message, permissions, resolver or DID_KEYS, limit) for entry in entries]
+    return [await _verified(entry, message, permissions, resolver, limit) for entry in entries]
 
 
-async def _verified(entry: object, message: Message, permissions: Permissions | None, resolver: Resolver, limit: int) -> Message:
+async def _verified(
+    entry: Any, message: Message, permissions: Permissions | None, resolver: Resolver | None, limit: int
+) -> Message:
     """Return a message that answers another one. Raises `Unauthorized` if it is of an agent that may not answer, or on another
     message: a server that was given an answer of others must not pass it on as its own."""
-    opened = await open_envelope(rfc8785.dumps(entry), resolver, limit)  # type: ignore[arg-type]
+    if permissions is None and resolver is None:
+        entry = {"handoff": entry.get("handoff") if isinstance(entry, dict) else entry}  # TLS proves the agent
+    opened = await open_envelope(rfc8785.dumps(entry), resolver or DID_KEYS, limit)
     answer = accept(opened.message)
     recipients, sender = frozenset(recipients_of(message)), sender_of(answer)
     if permissions is not None:
@@ -259,21 +272,9 @@ async def _verified(entry: object, message: Message, permissions: Permissions | 
     return answer
 
 
-def _error(code: int, issues: str) -> TreatyError:
-    match code:
-        case 401:
-            return Unauthorized(HandoffCode.PROOF, issues or "The agent does not accept the proof of the sender.")
-        case 403:
-            return Refused(HandoffCode.PERMISSION, issues or "The agent does not take messages of this kind from this sender.")
-        case 404:
-            return Unavailable(HandoffCode.SILENCE, issues or "The agent has no answer.")
-        case 410:
-            return Refused(HandoffCode.EXPIRED, issues or "The message has expired.")
-        case 413:
-            return TooLarge(HandoffCode.TOO_LARGE, issues or "The message is too large for the agent.")
-        case 400 | 409:
-            return Malformed(HandoffCode.FORM, f"The agent refused the message with status {code}. {issues}".rstrip())
-    return Unavailable(HandoffCode.BROKER, f"The agent answered with status {code}.")
+def _error(status: int, issues: str) -> TreatyError:
+    kind, code = _RAISED.get(status, (Unavailable, HandoffCode.BROKER))
+    return kind(code, f"The agent answered with status {status}. {issues}".rstrip())
 
 
 async def _body(receive: Receive, limit: int) -> bytes:

@@ -87,11 +87,11 @@ class Claim(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A received message whose sender asks for the answers."""
+    """A received message, for whose answers its sender may ask. `is_direct`: it came without a queue."""
 
-    queue: str
     sender: str
     status: str
+    is_direct: bool
     at: datetime
 
 
@@ -181,18 +181,10 @@ class Transaction:
         """Count a failed attempt."""
         await self._update("attempts = attempts + $4", queue, message, 1)
 
-    async def is_direct(self, queues: Sequence[str], message_id: str, sender: str) -> bool:
-        """Whether a message with this id and sender came without a queue."""
-        query = (
-            "select is_direct from handoff_message"
-            " where holder = any($1) and direction = 'received' and message_id = $2 and sender = $3 and is_direct"
-        )
-        return bool(await self.connection.fetchval(query, list(queues), message_id, sender))
-
     async def asked(self, queues: Sequence[str], message_id: str) -> list[Asked]:
         """Return the received messages with this id, the first one first: senders may have used the same id."""
         query = (
-            "select holder, sender, status, at from handoff_message"
+            "select sender, status, is_direct, at from handoff_message"
             " where holder = any($1) and direction = 'received' and message_id = $2 order by number"
         )
         return [Asked(*row) for row in await self.connection.fetch(query, list(queues), message_id)]

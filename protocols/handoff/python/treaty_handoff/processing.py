@@ -6,7 +6,7 @@ import asyncio
 import copy
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from treaty_agent import Identity, ProvedPeer
@@ -18,7 +18,7 @@ from .dead_letters import BEGINNINGS, DeadLetters
 from .envelopes import Opened, Resolver, asking_signer, envelope, open_envelope
 from .handler.messages import accepted, is_unknown
 from .handler.rules import ANSWERS, REPORTED, after_failure, answer, pause, strategy, time_limit, unhandled
-from .journal import LOST_DATABASE, Journal, Transaction
+from .journal import LOST_DATABASE, Asked, Journal, Transaction
 from .messages import (
     MAX_MESSAGE,
     Kind,
@@ -140,17 +140,15 @@ class Processor:
             for asked in await transaction.asked(self.queues, message_id):
                 is_proved = self.permissions is None or self.permissions.grant(asked.sender, signer) is not None
                 if is_proved and asked.status:
-                    return await self._ended_before(transaction, message_id, asked.sender, asked.status, asked.at)
+                    return await self._ended(transaction, message_id, asked)
         return None
 
-    async def _ended_before(
-        self, transaction: Transaction, message_id: str, sender: str, status: str, at: datetime, message: Message | None = None
-    ) -> Processed:
+    async def _ended(self, transaction: Transaction, message_id: str, asked: Asked) -> Processed:
         """Return how a message ended: by its newest report, which may be later than the end of its work."""
-        is_kept = at + self.answers_kept > self.clock()
-        answers = await transaction.answers(message_id, sender) if is_kept else []
-        told = [reported for entry in answers if (reported := entry["payload"]["data"].get("status"))]
-        return Processed(Status.DUPLICATE, message, answers=answers, first=Status((told or [status])[-1]))
+        is_kept = asked.at + self.answers_kept > self.clock()
+        answers = await transaction.answers(message_id, asked.sender) if is_kept else []
+        told = [status for entry in answers if (status := entry["payload"]["data"].get("status"))]
+        return Processed(Status.DUPLICATE, answers=answers, first=Status((told or [asked.status])[-1]))
 
     async def _repeated(self, transaction: Transaction, received: Received) -> Processed:
         """Return the answers to a repetition, if its sender waits for them: those of a queue have been sent."""
@@ -158,8 +156,8 @@ class Processor:
         if not received.is_direct:
             return Processed(Status.DUPLICATE, message)
         rows = await transaction.asked([received.queue], id_of(message))
-        asked = next(row for row in rows if row.sender == sender_of(message))
-        return await self._ended_before(transaction, id_of(message), asked.sender, asked.status, asked.at, message)
+        ended = await self._ended(transaction, id_of(message), next(row for row in rows if row.sender == sender_of(message)))
+        return replace(ended, message=message)
 
     def _admitted(self, opened: Opened) -> Message:
         """Check the form, the sender and the kind. Raises `Malformed`, `Unauthorized`, `Refused` or `NotFound`."""
@@ -228,7 +226,8 @@ class Processor:
             about = id_of(direct), sender_of(direct)
         elif kind_of(message) in ANSWERS and in_reply_to(message):
             about = in_reply_to(message), recipients[0]
-            is_direct = await transaction.is_direct(self.queues, *about)
+            rows = await transaction.asked(self.queues, in_reply_to(message))
+            is_direct = any(row.is_direct and row.sender == recipients[0] for row in rows)
         queues = [queue for queue in self.routes.queues(message) if not (is_direct and queue in recipients)]
         stored = await transaction.keep(message, queues, envelope(message, self.identity, self.limit), now, about)
         if stored:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from .handler.routing import member
-from .messages import Kind, Message, Priority, kind_of, priority_of, recipients_of
+from .handler.routing import holds
+from .messages import Kind, Message, Priority, kind_of, recipients_of
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class Rule:
         return (
             (not self.recipients or recipient in self.recipients)
             and (not self.kinds or kind_of(message) in self.kinds)
-            and priority_of(message).rank >= self.priority.rank
-            and all(member(message["payload"]["data"], name) == value for name, value in self.where.items())
+            and holds({"priority": self.priority, "where": self.where}, message)
         )
 
 
