@@ -537,5 +537,18 @@ def test_reading_never_fails_and_what_it_takes_is_written_once(path: str, value:
     assert accepted(message) == message
 
 
+def test_errors_say_what_would_fit() -> None:
+    for place, words in {
+        "metadata.message_id": "a UUID",
+        "metadata.timestamp": "a time such as 2023-10-27T10:30:00.123Z",
+        "metadata.priority": "none of LOW, MEDIUM, HIGH, CRITICAL",
+        "metadata.protocol_version": "a version such as 1.0.0",
+        "metadata.sender_id": "a text of 1 to 256 characters",
+        "instructions.constraints.time_limit": "a duration such as PT2H",
+    }.items():
+        (issue,) = issues(changed(place, ""))
+        assert issue.startswith(f"{place} is n") and words in issue
+
+
 def test_errors_name_places_and_no_values() -> None:
     assert "John" not in " ".join(issues(changed("payload.data.customer_info.name", {"x": "John"})))

@@ -38,6 +38,17 @@ MILLISECONDS = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_T
 # No zero byte: databases that keep names take none.
 NAME = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"}
 TEXT = {"type": "string"}
+_VERSION, _DURATION = "^[0-9]{1,4}\\.[0-9]{1,4}\\.[0-9]{1,4}$", "^PT([0-9]{1,4}H)?([0-9]{1,6}M)?([0-9]{1,8}S)?$"
+_EXAMPLE = "a time such as 2023-10-27T10:30:00.123Z"
+FITTING: dict[Value, str] = {
+    UUID["pattern"]: "a UUID",
+    NAME["pattern"]: "a text of 1 to 256 characters without control characters",
+    MOMENT["pattern"]: _EXAMPLE,
+    MILLISECONDS["pattern"]: _EXAMPLE,
+    _VERSION: "a version such as 1.0.0",
+    _DURATION: "a duration such as PT2H",
+}
+"""By its pattern the text that fits: a sender is told."""
 FLAG = {"type": "boolean"}
 FREE = {"type": "object"}
 PERCENT = {"type": "integer", "minimum": 0, "maximum": 100}
@@ -66,7 +77,7 @@ _METADATA = _object(
     {
         "message_id": _ref("uuid"),
         "timestamp": _ref("milliseconds"),
-        "protocol_version": {"type": "string", "pattern": "^[0-9]{1,4}\\.[0-9]{1,4}\\.[0-9]{1,4}$"},
+        "protocol_version": {"type": "string", "pattern": _VERSION},
         "sender_id": _ref("name"),
         "recipient_id": {
             "oneOf": [_ref("name"), {"type": "array", "items": _ref("name"), "minItems": 1, "maxItems": 64, "uniqueItems": True}]
@@ -106,7 +117,7 @@ _INSTRUCTIONS = _object(
         "constraints": {
             "type": "object",
             "properties": {
-                "time_limit": {"type": "string", "pattern": "^PT([0-9]{1,4}H)?([0-9]{1,6}M)?([0-9]{1,8}S)?$", "minLength": 4},
+                "time_limit": {"type": "string", "pattern": _DURATION, "minLength": 4},
                 "resource_limit": {},
             },
         },

@@ -79,7 +79,7 @@ class HandoffAgent:
         self.max_message = max_message
         self.name, self.queues, self.metrics = name, (name, *groups), HandoffMetrics()
         self._journal, self._broker, self._clock = journal, broker, clock
-        self.dead_letters = DeadLetters(journal)
+        self.dead_letters = DeadLetters(journal, max_message)
         self._processor = Processor(
             name,
             self.queues,

@@ -203,7 +203,7 @@ class Processor:
 
     async def _keep_aside(self, transaction: Transaction, message: Message, queue: str, body: bytes, reason: str) -> None:
         sealed = transaction.sealed(body, f"queue/{queue}")
-        letters = DeadLetters(self.journal)
+        letters = DeadLetters(self.journal, self.limit)
         about = {"reason": reason, "message_id": id_of(message), "sender": sender_of(message)}
         await letters.add(transaction, queue, sealed, self.clock(), **about)
 
