@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -93,19 +94,28 @@ class Broker:
     def joins(self, peer: str, *, is_proved: bool) -> None:
         self.handle(PeerJoined(peer=peer, role="member", is_proved=is_proved))
 
-    def member(self, peer: str, *, is_proved: bool = True) -> str:
+    def member(self, peer: str, *, is_proved: bool = True, data: Any = None) -> str:
         """Join as a name that is the DID, and return the answer."""
         self.joins(peer, is_proved=is_proved)
-        return self.says(peer, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN)[0][1]
+        return self.says(peer, kind=Kind.NOTIFICATION, recipient="broker", data=data or JOIN)[0][1]
 
     @property
     def names(self) -> set[str]:
         value = json.loads(self.session.snapshot())
         return set(value["members"])
 
-    def says(self, peer: str, *, recipient: str, kind: Kind = Kind.TASK_TRANSFER, data: Any = None) -> list[tuple[str, str]]:
-        now = datetime(2030, 1, 1, tzinfo=UTC)
-        message = build(kind, data or DATA[kind], sender=peer, recipient=recipient, task="t", state="OPEN", now=now)
+    def says(
+        self,
+        peer: str,
+        *,
+        recipient: str,
+        kind: Kind = Kind.TASK_TRANSFER,
+        data: Any = None,
+        sender: str = "",
+        name: str | None = None,
+    ) -> list[tuple[str, str]]:
+        parts: Any = {"sender": sender or peer, "recipient": recipient, "task": "t", "state": "OPEN", "message_id": name}
+        message = build(kind, data or DATA[kind], now=datetime(2030, 1, 1, tzinfo=UTC), **parts)
         return self.handle(Received(peer=peer, data=json.dumps(message).encode()))
 
 
@@ -240,6 +250,22 @@ def test_a_claimed_did_keeps_neither_a_name_nor_messages_at_a_broker(rests: bool
     # Who claims the DID next gets the name anew, and nothing that was sent under it.
     broker.joins(BOB, is_proved=False)
     assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED")]
+
+
+@pytest.mark.threat(341)
+def test_the_next_agent_of_a_name_reports_on_no_message_of_the_former_one() -> None:
+    def report(status: str) -> list[tuple[str, str]]:
+        data = {"in_reply_to": task, "status": status}
+        return broker.says(BOB, kind=Kind.STATUS_UPDATE, recipient=ADA, data=data, sender="pool")
+
+    broker, task = Broker(), str(uuid.uuid4())
+    joining = {"event": "JOIN", "attributes": {"groups": ["pool"]}}
+    assert [broker.member(ADA), broker.member(BOB, is_proved=False, data=joining)] == ["ACCEPTED", "ACCEPTED"]
+    assert broker.says(ADA, recipient="pool", name=task) == [(BOB, "waits"), (ADA, "ACCEPTED")]
+    assert report("ACCEPTED") == [] and report("IN_PROGRESS") == [(ADA, "IN_PROGRESS")]
+    broker.handle(PeerLost(peer=BOB))
+    assert broker.member(BOB, is_proved=False, data=joining) == "ACCEPTED"
+    assert report("COMPLETED") == []
 
 
 @pytest.mark.threat(374)

@@ -216,9 +216,10 @@ class BrokerSession:
         return min(away, key=lambda name: (name in busy, -self.members[name]["since"]), default=None)
 
     def remove(self, name: str, at: int) -> list[Effect]:
-        """Remove an absent member."""
+        """Remove an absent member, with all that the next one of this name could use."""
         del self.members[name]
         self.seen.pop(name, None)
+        self.passed = [passed for passed in self.passed if passed[1] != name]
         forgotten = [Persist(key=f"member:{_key(name)}", value=None), Persist(key="seen", value=encode_json(self.seen))]
         return [*forgotten, *self.orphans(name, at)]
 
