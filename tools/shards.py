@@ -25,6 +25,8 @@ FILES = 90
 """Files of a shard: more would let one shard run alone at the end, and fewer would start pytest more often."""
 LONGEST_FIRST = ("faults", "contract", "unit", "attack", "deploy", "interop", "pages", "property", "end_to_end")
 """The folders whose shards begin first, so that a short one is the last."""
+LANES = 2
+"""Shards at a time for each processor. A shard alone uses half of one: its tests wait for processes that they started."""
 NO_TESTS = 5
 """pytest's status when all tests of its files are deselected."""
 GRACE = 60
@@ -91,12 +93,12 @@ class Run:
 
 
 def main() -> int:
-    """Run all shards, one more at a time than there are processors: tests wait for processes that they started.
+    """Run all shards, `LANES` a processor at a time.
 
     Return 0 if all tests passed, 1 if some failed, 130 after an interrupt.
     """
     waiting = shards([path for argument in sys.argv[1:] for path in selected(argument)] or [TESTS])
-    lanes = (os.cpu_count() or 1) + 1
+    lanes = LANES * (os.cpu_count() or 1)
     running: dict[int, Run] = {}
     ended: list[Run] = []
     counts: Counter[str] = Counter()

@@ -22,7 +22,7 @@ from treaty_client.audit.strength import FEW_DECIDE, is_few, numbers, strength, 
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.topic import TopicProtocol, TopicView
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.replies import Reach, TopicPage
+from treaty_client.registries.replies import Reach, TopicPage, TopicSummary
 from treaty_client.statements.vote import Vote, parse_tiers
 from treaty_client.statements.vote import vote as cast_vote
 from treaty_consensus import statement
@@ -32,7 +32,7 @@ from treaty_consensus.errors import NotFound, Refused, TreatyError
 from treaty_consensus.kinds import Parameters, Report
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
 from treaty_consensus.printable import printable, short
-from treaty_consensus.protocol import is_topic
+from treaty_consensus.protocol import MAX_URI, is_topic, parse_protocol_uri
 from treaty_consensus.statement import Statement
 
 from .context import Options, run
@@ -72,7 +72,7 @@ def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, .
 def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str]) -> None:
     """Cast a ballot; without tiers withdraw it. `via`: the witnesses that stamp it, in place of the policy's."""
 
-    async def work() -> tuple[Vote, list[str]]:
+    async def work() -> tuple[Vote, Names, list[str]]:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
@@ -84,9 +84,9 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
             stamping, ranked = fetcher.stamping(origin, via), parse_tiers(tiers, view)
             cast = await cast_vote(client, head, identity, topic, ranked, origin=origin, now=now, stamping=stamping)
             notes = await keeping(client, topic) if tiers else []
-            return cast, [*notes, *await own_weightless(client, identity.did)]
+            return cast, _names(view), [*notes, *await own_weightless(client, identity.did)]
 
-    done, notes = run(work())
+    done, names, notes = run(work())
     sent, lines = shown(done.delivery, done.epoch)
     value = {
         "topic": topic,
@@ -96,7 +96,7 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
         **sent,
         "weightless": bool(notes),
     }
-    order = " > ".join(" = ".join(map(short, tier)) for tier in done.ballot.tiers)
+    order = " > ".join(" = ".join(choice_name(choice, names) for choice in tier) for tier in done.ballot.tiers)
     sentence = (
         f"Voted in [bold]{escape(topic)}[/]: {escape(order)}" if order else f"Took back the ballot in [bold]{escape(topic)}[/]."
     )
@@ -147,7 +147,8 @@ def _rows(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
     for p in view.protocols:
         yield f"{p.state:<12} {short(p.hash)}  {escape(p.uri)}{_marks(p.hash, transcript, names)}{_status(p)}"
     for p in view.taken_back:
-        yield f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}"
+        elected = "  [yellow]it was elected: agents refuse it[/]" if p.hash == view.consensus else ""
+        yield f"{'–':<12} {short(p.hash)}  {escape(p.uri)}{_status(p)}{elected}"
 
 
 def _decided(view: TopicView, transcript: Transcript | None) -> dict[str, Any]:
@@ -226,7 +227,7 @@ def _names(view: TopicView) -> dict[str, str]:
     """Return document hash → name for people."""
     names: dict[str, str] = {}
     for protocol in (*view.protocols, *view.taken_back):
-        name = "/".join(protocol.uri.split("/")[-2:])
+        name = parse_protocol_uri(protocol.uri).label
         names[protocol.hash] = f"{names[protocol.hash]}, {name}" if protocol.hash in names else name
     return names
 
@@ -319,15 +320,30 @@ def topics(*, after: str = "", options: Options = Options()) -> None:
             return await client.topics(after), await _reach(client)
 
     page, reach = run(work())
-    table = Table(Column("topic", overflow="fold"), "protocols", "consensus", "decided in epoch", box=None)
+    table = Table(
+        Column("topic", overflow="fold"), "protocols", Column("consensus", overflow="fold"), "decided in epoch", box=None
+    )
     for topic in page.topics:
-        consensus = short(printable(topic.consensus, _MAX_SHOWN)) if topic.consensus else "–"
+        consensus = _consensus(topic)
         decided = "–" if topic.epoch is None else str(topic.epoch)
-        table.add_row(escape(printable(topic.topic, _MAX_SHOWN)), str(topic.protocols), escape(consensus), decided)
+        table.add_row(escape(printable(topic.topic, _MAX_SHOWN)), str(topic.protocols), consensus, decided)
     more = [f"More: treaty topics --after {escape(printable(page.next, _MAX_SHOWN))}"] if page.next else []
     value = msgspec.to_builtins(page) | {"reach": [{"epoch": at.epoch, "able": _able(at)} for at in reach]}
     notes = [f"{_able(at)} of the pairs that report could speak at once at the end of epoch {at.epoch}." for at in reach[:1]]
     options.output.result(value, *([table] if page.topics else ["No topic has a protocol."]), *more, *notes)
+
+
+def _consensus(topic: TopicSummary) -> str:
+    """Return the elected protocol by its name, with its status, for people. An older registry tells its hash alone."""
+    if topic.consensus is None:
+        return "–"
+    if topic.uri is None:
+        return escape(short(printable(topic.consensus, _MAX_SHOWN)))
+    uri = escape(printable(topic.uri, MAX_URI))
+    if topic.status in (None, "active"):
+        return uri
+    successor = f", successor {escape(printable(topic.successor, MAX_URI))}" if topic.successor else ""
+    return f"{uri} [yellow]{escape(printable(topic.status, _MAX_SHOWN))}{successor}[/]"
 
 
 async def _reach(client: RegistryClient) -> tuple[Reach, ...]:

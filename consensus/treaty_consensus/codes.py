@@ -92,7 +92,8 @@ class AuditCode(Code):
 class BallotCode(Code):
     TIERS = (
         "ballot.tiers",
-        "The ranking repeats a candidate, has an empty tier, is too long, or names no protocol of the topic.",
+        "The ranking repeats a candidate, has an empty tier, is too long, or names a protocol that is not in the topic or was "
+        "taken back.",
         Malformed,
         NotFound,
         Refused,

@@ -49,6 +49,8 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=canonical.MAX_INTEGER)]
 # At most 2^16, so that products with weights stay below 2^64.
 Factor: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 Electorate: TypeAlias = Literal["development", "open"]
+NEGATIVE_STATES: Final = frozenset({"yanked", "revoked"})
+"""The states of a `Status` by which a publisher takes a protocol or a handler back."""
 State: TypeAlias = Literal["published", "candidate", "provisional", "consensus", "dormant", "superseded", "repealed"]
 
 

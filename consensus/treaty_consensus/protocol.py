@@ -58,6 +58,14 @@ class ProtocolUri:
         """Return the path below the registry's root, with its leading slash."""
         return f"/protocols/{self.namespace}/{self.name}/{self.version}"
 
+    @property
+    def label(self) -> str:
+        """Return the name for people, such as `acme.example/hotel-booking 1.0`. The registry is left out.
+
+        A title is chosen by the publisher: only the namespace tells a protocol from its copy.
+        """
+        return f"{self.namespace}/{self.name} {self.version}"
+
     def continues(self, base: ProtocolUri) -> bool:
         """Tell whether a protocol based on `base` is declared compatible with it: one name, and one major version.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import httpx
-from http_api import problem, publish, say
+from http_api import post, problem, publish, say
 from registries import TOPIC, Web, ballot, log, publication
 from signers import Signer, domain_signer
 
@@ -25,8 +25,8 @@ async def test_topics_are_listed_by_name(api: httpx.AsyncClient, alice: Signer, 
     # By the suffix it is JSON for a browser too, as a static copy has it.
     assert (await api.get("/topics.json", headers={"Accept": "text/html"})).json() == found
     assert found["topics"] == [
-        {"topic": "a", "protocols": 1, "consensus": None, "epoch": None},
-        {"topic": "b/c", "protocols": 2, "consensus": None, "epoch": None},
+        {"topic": "a", "protocols": 1, **dict.fromkeys(("consensus", "epoch", "uri", "status", "successor"))},
+        {"topic": "b/c", "protocols": 2, **dict.fromkeys(("consensus", "epoch", "uri", "status", "successor"))},
     ]
     assert [entry["topic"] for entry in (await api.get("/topics?after=a")).json()["topics"]] == ["b/c"]
 
@@ -65,7 +65,8 @@ async def test_decisions_are_shown_with_transcript_matrix_and_proof(api: httpx.A
     assert topic["candidates"][0]["reports"] == 9
     (summary,) = (await api.get("/protocols")).json()["protocols"]
     assert summary["election"] == "consensus"
-    assert (await api.get("/topics")).json()["topics"] == [{"topic": TOPIC, "protocols": 1, "consensus": document, "epoch": 2}]
+    listed = {"topic": TOPIC, "protocols": 1, "consensus": document, "epoch": 2, "uri": made.body.uri}
+    assert (await api.get("/topics")).json()["topics"] == [{**listed, "status": "active", "successor": None}]
 
 
 async def _check_decided(api: httpx.AsyncClient, registry: Registry, document: str, epoch: int) -> None:
@@ -84,6 +85,31 @@ async def _check_decided(api: httpx.AsyncClient, registry: Registry, document: s
     (candidate,) = found["candidates"]
     assert candidate["state"] == ("candidate", "provisional", "consensus")[epoch] == dict(decision.body.states)[document]
     assert candidate["support"] == shown["transcript"]["candidates"][0]["support"] != "0"
+
+
+async def test_a_withdrawal_is_told_and_votes_for_it_are_refused(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
+) -> None:
+    ours, newer = publication(alice), publication(alice, version="2.0")
+    await publish(api, alice, ours)
+    await publish(api, alice, newer)
+    # A stranger without weight publishes the same bytes again. That takes no withdrawal back.
+    copy = publication(bob)
+    assert copy.document == ours.document
+    await publish(api, bob, copy)
+    await say(api, alice, kinds.Status(ours.body.uri, "yanked", successor=newer.body.uri))
+    found = (await api.get(f"/topics/{TOPIC}")).json()["candidates"]
+    assert [(entry["uris"][0], entry["status"], entry["successor"]) for entry in found] == [
+        (ours.body.uri, "yanked", newer.body.uri),
+        (newer.body.uri, "active", None),
+    ]
+    refused = ballot(registry, 0, newer.body.document.sha256, ours.body.document.sha256)
+    size = registry.head.size
+    told = f"ballot.tiers: {ours.body.uri} was yanked by its publisher.*{newer.body.uri}"
+    problem(await post(api, alice.statement(refused)), 422, told)
+    assert registry.head.size == size
+    await say(api, alice, kinds.Status(ours.body.uri, "active"))
+    await say(api, alice, refused)
 
 
 async def test_a_voter_learns_seq_and_epoch(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:

@@ -45,7 +45,7 @@ from treaty_io.identity import identity
 from treaty_io.network import did_documents, egress
 from treaty_registry.admission import fair_queue, quota, upload_room
 from treaty_registry.admission.content_process import ContentLimits
-from treaty_registry.catalogue import queries, retrieval, search, standing
+from treaty_registry.catalogue import queries, retrieval, search, standing, statuses
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, statements
 from treaty_registry.serving import request_filter, request_head, topics
@@ -238,7 +238,7 @@ CAPS = {
         ("A page looks at {} protocols", retrieval.MAX_WALK),
         ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),
         ("topics by name, {} a page", topics.MAX_TOPICS),
-        ("each with its oldest {} versions", topics.MAX_URIS),
+        ("each with its oldest {} versions", statuses.MAX_URIS),
         ("and the newest; {} a page", standing.MAX_SPEAKERS),
         ("of the {} newest, those of more standing first", standing.MAX_RANKED),
         ("the reason; newest first, {} a page", standing.MAX_CREDITS),

@@ -41,7 +41,7 @@ def test_the_snippets_of_a_page_run_as_they_are(tmp_path: Path) -> None:
         run.wait_for(DOMAINS_READY)
         done = run_script(run, tmp_path / "setup", SETUP)
         assert done.returncode == 0, done.stdout + done.stderr
-        fetch, stubs, caller, provider = copied(run, "/protocols/alice.example/greeting/1.0")
+        fetch, stubs, caller, provider, *_ = copied(run, "/protocols/alice.example/greeting/1.0")
 
         work = tmp_path / "bob"
         as_bob = run_script(run, work, ENTER.format(name="bob") + f"{fetch}\n{stubs}\npython -c 'import greeting_stubs'")

@@ -60,7 +60,7 @@ async def test_only_ballots_that_stand_are_shown_and_ranked(
     await say(browser, voter, ballot(registry, 0, one, topic="music"))
     await say(browser, voter, kinds.Ballot("music", 1, (), registry.head.note.decode()))
     page = await read(browser, path_of(voter))
-    assert f"{TOPIC} echo-1 1.0 no consensus echo-0 1.0" in page.text
+    assert f"{TOPIC} bravo.example/echo-1 1.0 no consensus alpha.example/echo-0 1.0" in page.text
     assert f"/statements/{newest.id}" in page.targets
     assert "music" not in page.links
     rows = await registry.pool.fetch("select topic from ballots where did = $1 and ended is null", voter.did)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import combinations
 
 import httpx
 import pytest
 from http_api import publish, say
 from registries import TOPIC, Web, ballot, log, publication
 from shown_pages import Shown
-from signers import ORIGIN, Signer, domain_signer
+from signers import NOW, ORIGIN, Signer, domain_signer
 
 from treaty_consensus import canonical, kinds
 from treaty_registry.app import create_app
+from treaty_registry.pages.filters import day
 from treaty_registry.registry import Registry
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -88,3 +90,37 @@ async def test_the_numbers_are_those_that_the_log_says(browser: httpx.AsyncClien
     live = {given["data-live"] for given in page.all("dd") if "data-live" in given}
     log_ = (await browser.get("/log", headers={"Accept": "application/json"})).json()
     assert live == {"size", "epoch"} <= log_.keys()
+
+
+async def test_news_has_one_row_for_a_publisher_and_says_when(browser: httpx.AsyncClient, agents: tuple[Signer, ...]) -> None:
+    alice, bob, _ = agents
+    await publish(browser, bob, publication(bob, "only"))
+    for version in range(8):
+        await publish(browser, alice, publication(alice, "many", f"1.{version}"))
+    said = (await changes(browser)).text("columns changes")
+    names = "alice.example/many 1.7", "alice.example/many 1.6", "bob.example/only 1.0"
+    assert [said.count(name) for name in names] == [1, 0, 1]
+    assert said.count(f"in {TOPIC}, {day(NOW)}") == 2
+
+
+async def test_elected_topics_come_before_all_others_by_their_use(
+    browser: httpx.AsyncClient, registry: Registry, web: Web, agents: tuple[Signer, ...]
+) -> None:
+    fourth = domain_signer("dora.example")
+    web.serve(fourth)
+    for number in range(14):
+        await publish(browser, agents[0], publication(agents[0], f"open-{number}", topic=f"a/t{number:02}"))
+    circles = {"y/few": list(agents), "z/many": [*agents, fourth]}
+    for topic in circles:
+        await publish(browser, agents[1], publication(agents[1], topic[2:], topic=topic))
+    for epoch in range(3):
+        for topic, members in circles.items():
+            document = publication(agents[1], topic[2:], topic=topic).body.document.sha256
+            for number, pair in enumerate(combinations(members, 2)):
+                nid = canonical.hex_digest(f"{topic} {epoch} {number}".encode())
+                await log(registry, kinds.Report(topic, nid, document, "agreed", epoch, registry.head.note.decode()), *pair)
+        assert await registry.decide()
+    page = await changes(browser)
+    topics = [given["href"] for given in page.all("a") if given.get("href", "").startswith("/topics/")][:12]
+    assert topics[:3] == ["/topics/z/many", "/topics/y/few", "/topics/a/t00"]
+    assert "6 pairs proved its use" in page.text("topics") and "3 pairs proved its use" in page.text("topics")

@@ -48,7 +48,7 @@ async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_p
         clusters, voices = page.tables[1:3]
         assert {row[0] for row in clusters[1:]} <= set(ANCHORS)
         by_voter = {row[0].split()[0]: row for row in voices[1:]}
-        assert by_voter[ANCHORS[0]][3:] == ["ballot and reports", "product-info 1.0"]
+        assert by_voter[ANCHORS[0]][3:] == ["ballot and reports", "anchor-0.example/product-info 1.0"]
         assert by_voter[ANCHORS[3]][0] == f"{ANCHORS[3]} {delegate.did}", "the ballot of the DID that has its grant"
         assert by_voter[ANCHORS[3]][3:] == ["ballot", "no consensus"]
         asked = {"did": voters[0].did, "topic": TOPIC}

@@ -212,7 +212,7 @@ async def test_what_is_copied_names_this_protocol(api: httpx.AsyncClient, alice:
     for program in (caller, provider):
         assert f"URI = {made.body.uri!r}" in program
         compile(program, "snippet", "exec")
-    assert "session.call('greet', **{'name': 'Ada'})" in caller
+    assert "session.call('greet', name='Ada')" in caller
     assert "return 'Hello, Ada!'" in provider
 
 

@@ -18,6 +18,7 @@ from signers import Signer, domain_signer
 from treaty_client.audit import reasons
 from treaty_client.audit.decision import Transcript
 from treaty_consensus import kinds
+from treaty_consensus.protocol import parse_protocol_uri
 from treaty_registry.keys import Operator, load_operator
 from treaty_registry.pages import charts
 from treaty_registry.registry import Registry
@@ -87,11 +88,33 @@ async def test_one_sentence_says_what_to_speak_and_why(
 ) -> None:
     await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    told = "Speak first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
+    told = "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
     assert told in page.text
-    assert page.links["first 1.0"] == "/protocols/alpha.example/first/1.0"
+    assert page.links["alpha.example/first 1.0"] == "/protocols/alpha.example/first/1.0"
     assert f"treaty audit '{registry.base_url}#{registry.log_key}' --topic {TOPIC}" in page.text
-    assert "since epoch 2 first 1.0" in page.text
+    assert "since epoch 2 alpha.example/first 1.0" in page.text
+
+
+async def test_a_consensus_that_was_taken_back_is_not_recommended(
+    browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
+) -> None:
+    _, second = await elected(browser, registry, agents)
+    uri, successor = (f"{registry.base_url}/protocols/{name}/1.0" for name in ("alpha.example/first", "bravo.example/second"))
+    await say(browser, agents[0], kinds.Status(uri, "revoked", successor=successor))
+    page = await read(browser, PATH)
+    assert "The elected protocol, alpha.example/first 1.0, was revoked by its publisher. Agents refuse it." in page.text
+    assert "Its publisher names bravo.example/second 1.0 instead." in page.text
+    assert f"treaty fetch {successor}" in page.text
+    for told in ("Speak ", f"treaty fetch {uri}", "every condition to stay"):
+        assert told not in page.text
+    for path in ("/", "/topics"):
+        listed = await read(browser, path)
+        assert "alpha.example/first 1.0 was taken back; its publisher names bravo.example/second 1.0" in listed.text
+        assert "speak alpha.example" not in listed.text
+    assert "revoked" in (await read(browser, f"/ballots?topic={TOPIC}")).text
+    await everybody_reports(registry, agents[:3], second, 3)
+    await registry.decide()
+    assert "Speak bravo.example/second 1.0" in (await read(browser, PATH)).text, "it inherits the votes"
 
 
 async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
@@ -104,7 +127,7 @@ async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
     await everybody_reports(registry, [agents[0], agents[3]], two, 3)
     await registry.decide()
     page = await read(browser, PATH)
-    assert "Speak first 1.0: it has been the consensus since epoch 2, preferred to 0 of 1 others." in page.text
+    assert "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to 0 of 1 others." in page.text
 
 
 async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
@@ -121,11 +144,12 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
         await registry.decide()
     page = await read(browser, PATH)
     (voter,) = (row for row in page.tables[2] if row[0] == agents[0].did)
-    assert voter[3:] == ["ballot", "first 1.0"], "a ballot on another version counts for the line"
+    assert voter[3:] == ["ballot", "alpha.example/first 1.0"], "a ballot on another version counts for the line"
     assert "3 of 3 principals accept it, with 100.0 % of all weight." in page.text
     assert "100.0 % of the votes accept it, 0.0 % reject it, and 0.0 % do neither." in page.text
-    assert "each with its share of the users: first 1.0 100.0 % (to speak), first 1.1 0.0 %." in page.text
-    assert "This is a version of the line that speaks first 1.0." in page.text
+    users = "alpha.example/first 1.0 100.0 % (to speak), alpha.example/first 1.1 0.0 %."
+    assert f"each with its share of the users: {users}" in page.text
+    assert "This is a version of the line that speaks alpha.example/first 1.0." in page.text
     assert "Few decide here" not in page.text
     newcomers = [domain_signer(f"newcomer-{number}.example") for number in range(28)]
     web.serve(*newcomers)
@@ -140,11 +164,11 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     page = await read(browser, PATH)
     assert "3 of 31 principals accept it, with 9.6 % of all weight." in page.text
     assert "Few decide here: the votes have less than a tenth of all weight." in page.text
-    assert "Its publisher names first 1.1 instead." in page.text
+    assert "Its publisher names alpha.example/first 1.1 instead." in page.text
     await everybody_reports(registry, agents[:3], release.body.document.sha256, 4)
     await registry.decide()
     page = await read(browser, PATH)
-    assert "Speak first 1.1" in page.text
+    assert "Speak alpha.example/first 1.1" in page.text
     assert [row[:2] for row in page.tables[3][1:]] == [[str(epoch), "100.0 %"] for epoch in range(5)], "the history of the line"
 
 
@@ -182,8 +206,8 @@ async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
     page = await read(browser, PATH)
     shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
     transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
-    assert "It lost: 75.0 % of all votes prefer first 1.0, 25.0 % this." in page.text
-    names = {candidate["hash"]: candidate["uris"][0].split("/")[-2] + " 1.0" for candidate in shown["candidates"]}
+    assert "It lost: 75.0 % of all votes prefer alpha.example/first 1.0, 25.0 % this." in page.text
+    names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in shown["candidates"]}
     loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
     said = [*reasons.reasons(loser, transcript, names)]
     assert said
@@ -199,8 +223,8 @@ async def test_support_is_shown_by_cluster_by_voter_and_over_epochs(
     _, clusters, voters, epochs = page.tables
     assert sorted(row[0] for row in clusters[1:]) == [agent.did for agent in agents]
     by_voter = {row[0]: row for row in voters[1:]}
-    assert by_voter[agents[0].did][3:] == ["ballot", "first 1.0"]
-    assert by_voter[agents[3].did][3:] == ["ballot", "second 1.0"]
+    assert by_voter[agents[0].did][3:] == ["ballot", "alpha.example/first 1.0"]
+    assert by_voter[agents[3].did][3:] == ["ballot", "bravo.example/second 1.0"]
     assert [row[0] for row in epochs[1:]] == ["0", "1", "2"]
     assert len([name for name in page.charts if "end of each epoch" in name]) == 1
 
@@ -213,7 +237,7 @@ async def test_a_withdrawn_transcript_leaves_the_answer(
     made = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
     assert (await post(browser, made.statement)).status_code == 201
     page = await read(browser, PATH)
-    assert "Speak first 1.0: it has been the consensus since epoch 2." in page.text
+    assert "Speak alpha.example/first 1.0: it has been the consensus since epoch 2." in page.text
     assert "The transcript of this decision was withdrawn." in page.text
     assert page.tables == []
 

@@ -318,6 +318,18 @@ def test_a_topic_lists_the_consensus_first_and_nothing_that_was_taken_back() -> 
     assert {protocol.state for protocol in view.protocols} == {"published"}
 
 
+def test_a_copy_of_a_withdrawn_consensus_is_not_the_consensus() -> None:
+    """Its publisher took it back after the decision, and a stranger publishes the same bytes."""
+    registry = decided()
+    registry = redecided(registry, states=((registry.document_of(uri_of()).sha256, "consensus"),))
+    assert topic_of(registry).protocols[0].uri == uri_of()
+    registry.publish(signer=BOB, document=registry.blobs[registry.document_of(uri_of()).sha256])
+    registry.add(kinds.Status(uri_of(), "yanked", successor=uri_of("2.0")), ALICE)
+    view = topic_of(registry)
+    assert [protocol.uri for protocol in view.taken_back] == [uri_of()]
+    assert {protocol.state for protocol in view.protocols} == {"published"}
+
+
 def topic_of(registry: SimulatedRegistry) -> TopicView:
     bundle = read_bundle(registry.topic_bundle(TOPIC), topic=TOPIC)
     return view_topic(bundle, TOPIC, prove(bundle, TRUSTED, POLICY, now=registry.now))

@@ -17,7 +17,7 @@ from witnesses import WITNESSES
 from treaty_client.protocols.stamping import StampedFolder, Stamping, StampingWitness, read_stamped
 from treaty_client.statements.vote import Vote, parse_tiers, vote
 from treaty_consensus import kinds
-from treaty_consensus.errors import Malformed, NotFound, TreatyError, Unavailable, Untrusted
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.stamped import MARGIN, stamp
 from treaty_io.identity import Identity
 from treaty_io.network.exchange import BoundedClient
@@ -67,6 +67,17 @@ async def test_a_choice_that_is_none_is_refused_before_anything_is_sent(tmp_path
     with pytest.raises(NotFound, match="Vote for"):
         await cast(registry, tmp_path, *tiers)
     assert registry.requests == ["GET /topics/demo/echo.bundle"]
+
+
+@pytest.mark.parametrize("by_hash", [False, True])
+async def test_a_vote_for_a_withdrawn_protocol_names_the_reason_and_is_not_sent(tmp_path: Path, by_hash: bool) -> None:
+    registry = with_echo()
+    registry.publish("2.0")
+    registry.add(kinds.Status(uri_of(), "revoked", successor=uri_of("2.0")), ALICE)
+    choice = registry.document_of(uri_of()).sha256 if by_hash else uri_of()
+    with pytest.raises(Refused, match=f"{uri_of()} was revoked by its publisher; its successor is {uri_of('2.0')}"):
+        await cast(registry, tmp_path, uri_of("2.0"), choice)
+    assert not any(request.startswith("POST") for request in registry.requests)
 
 
 async def test_an_impossible_ballot_is_not_sent(tmp_path: Path) -> None:

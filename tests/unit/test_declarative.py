@@ -111,17 +111,36 @@ async def test_002_21_a_cancelled_call_cancels_the_function(operation: str) -> N
     assert (two.wire[LEFT], two.timers[LEFT], two.ended) == ([], set(), {})
 
 
-async def test_002_21_an_answer_that_crosses_a_cancellation_is_noted_and_no_more() -> None:
+async def test_002_21_an_answer_that_crosses_a_cancellation_is_no_fault_once() -> None:
     two = await network()
     call = await two.call(LEFT, "ask", name="x")
     await two.deliver(RIGHT)
     await two.give(RIGHT, Result(call="1", value="y"))
     await two.cancel(LEFT, call)
+    answer = two.wire[LEFT][0]
     await two.deliver(LEFT)
+    assert two.notes == []
+    await two.give(LEFT, Received(peer=RIGHT, data=answer))
     assert two.notes == ["Ignored an answer to no open request."]
     # The provider has answered already: the cancellation means nothing to it.
     await two.deliver(RIGHT)
     assert (two.notes[1:], two.wire[LEFT]) == ([], [])
+
+
+async def test_items_that_cross_the_early_end_of_a_stream_are_no_fault() -> None:
+    two = await network()
+    call = await two.call(LEFT, "find", name="x")
+    await two.deliver(RIGHT)
+    for value in range(4):
+        await two.give(RIGHT, Item(call="1", value=value))
+    await two.give(RIGHT, Result(call="1"))
+    item = two.wire[LEFT][0]
+    await two.cancel(LEFT, call)
+    while two.wire[LEFT]:
+        await two.deliver(LEFT)
+    assert two.notes == []
+    await two.give(LEFT, Received(peer=RIGHT, data=item))
+    assert two.notes == ["Ignored an answer to no open request."]
 
 
 @pytest.mark.parametrize(("operation", "missing"), [("ask", "answer"), ("find", "item")])

@@ -171,7 +171,7 @@ def test_values_are_worded() -> None:
     assert filters.count(1234567) == "1,234,567" and filters.short("ab" * 32) == "ab" * 6
     assert filters.moment(0) == "1970-01-01 00:00 UTC"
     uri = "https://registry.example/protocols/a.example/hello/1.0"
-    assert (filters.path(uri), filters.name(uri)) == ("/protocols/a.example/hello/1.0", "hello 1.0")
+    assert (filters.path(uri), filters.name(uri)) == ("/protocols/a.example/hello/1.0", "a.example/hello 1.0")
     assert filters.segment('did:wba:a.example:"/<') == "did:wba:a.example:%22%2F%3C"
 
 

@@ -16,7 +16,7 @@ from ..registries.trust import TrustedRegistries
 from .answers import Answers
 from .topic_cache import TopicCache
 from .verification.steps import Step, taking
-from .verification.topic import TopicProtocol, TopicView, view_topic
+from .verification.topic import TopicView, view_topic
 
 LATE = 5.0
 """Seconds that a registry may answer later than the first one, so that one slow registry does not delay all."""
@@ -149,14 +149,8 @@ def ranked(views: Iterable[TopicView]) -> Candidates:
     return Candidates(
         tuple(protocol.uri for protocol in protocols),
         consensus,
-        tuple(_said(protocol) for view in views for protocol in view.taken_back),
+        tuple(protocol.withdrawal for view in views for protocol in view.taken_back),
     )
-
-
-def _said(protocol: TopicProtocol) -> str:
-    assert protocol.status is not None
-    successor = f"; its successor is {protocol.status.successor}" if protocol.status.successor else ""
-    return f"{protocol.uri} was {protocol.status.state} by its publisher{successor}."
 
 
 async def _first_and_prompt(tasks: Collection[asyncio.Task[Any]]) -> None:

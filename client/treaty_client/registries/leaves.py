@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from treaty_consensus import statement
-from treaty_consensus.kinds import Decision, Grant, Handler, Identity, Newer, Parameters, Publish, Status
+from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Grant, Handler, Identity, Newer, Parameters, Publish, Status
 from treaty_consensus.statement import Statement
 
 PARAMETERS = "parameters"
@@ -59,7 +59,7 @@ def takes_back(made: Statement) -> bool:
     body = made.body
     if isinstance(body, Newer):
         return body.kind == "status"
-    return isinstance(body, Status) and body.state in ("yanked", "revoked")
+    return isinstance(body, Status) and body.state in NEGATIVE_STATES
 
 
 def place_of(made: Statement) -> str | None:

@@ -62,12 +62,19 @@ class Match(Reply, frozen=True):
 
 
 class TopicSummary(Reply, frozen=True):
-    """A topic: its number of protocols, the hash of its consensus, the epoch of its newest decision."""
+    """A topic: its number of protocols, the hash of its consensus, the epoch of its newest decision.
+
+    `uri`, `status`: of the consensus. Agents refuse it if it is yanked or revoked. `successor`: what its publishers name instead.
+    An older registry tells none of the three.
+    """
 
     topic: str
     protocols: int
     consensus: Digest | None
     epoch: int | None
+    uri: str | None = None
+    status: str | None = None
+    successor: str | None = None
 
 
 class TopicPage(Reply, frozen=True):

@@ -9,20 +9,20 @@ agreed in a few different epochs. It fades unless it is renewed by vouching agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.codes import BallotCode, StatementCode
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, NotFound
+from treaty_consensus.errors import Malformed, NotFound, Refused
 from treaty_consensus.kinds import NONE, Ballot, Vouch
 from treaty_consensus.statement import Statement
 from treaty_io.identity import Identity
 
 from ..protocols.log_head import LogHead
 from ..protocols.stamping import Delivery, Stamping, deliver
-from ..protocols.verification.topic import TopicView
+from ..protocols.verification.topic import TopicProtocol, TopicView
 from ..registries.api import RegistryClient
 
 
@@ -42,10 +42,12 @@ def parse_tiers(arguments: Sequence[str], topic: TopicView) -> tuple[tuple[str, 
 
     `topic`: the proved hashes of URIs.
 
-    Raises `NotFound` (`ballot.tiers`) for a protocol that is not in the topic.
+    Raises `ballot.tiers`: `NotFound` for a protocol that is not in the topic, `Refused` for one that its publisher took back.
     """
-    hashes = {protocol.uri: protocol.hash for protocol in topic.protocols}
-    return tuple(tuple(_choice(word, hashes) for word in tier.split(",")) for tier in arguments)
+    hashes = {protocol.uri: protocol.hash for protocol in (*topic.taken_back, *topic.protocols)}
+    usable = {protocol.hash for protocol in topic.protocols}
+    withdrawn = {protocol.hash: protocol for protocol in topic.taken_back if protocol.hash not in usable}
+    return tuple(tuple(_choice(word, hashes, withdrawn) for word in tier.split(",")) for tier in arguments)
 
 
 async def vote(
@@ -74,17 +76,20 @@ async def vote(
     return Vote(statement, ballot, position.epoch, await deliver(statement, head, stamping))
 
 
-def _choice(word: str, hashes: dict[str, str]) -> str:
-    if word == NONE or word in hashes:
-        return hashes.get(word, word)
+def _choice(word: str, hashes: Mapping[str, str], withdrawn: Mapping[str, TopicProtocol]) -> str:
+    if word == NONE:
+        return word
     try:
-        return parse_digest(word.removeprefix("sha256:"))
+        document = hashes.get(word) or parse_digest(word.removeprefix("sha256:"))
     except Malformed as error:
         raise NotFound(
             BallotCode.TIERS,
             f"{word[:200]!r} is not a protocol of this topic.",
             fix="Vote for a protocol's URI, a document's hash, or none.",
         ) from error
+    if (protocol := withdrawn.get(document)) is not None:
+        raise Refused(BallotCode.TIERS, protocol.withdrawal, fix="Leave it off the ballot.")
+    return document
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from .protocol import MAX_CREDIT, OperationForms, RoleForms
 # Bytes of the items of all streams that the application has not asked for yet. A request grants the window before it asks.
 MAX_HELD: Final = 1024 * 1024
 MAX_TEXT: Final = 500
+# Cancelled calls whose answers may still be on their way. The oldest is forgotten: its answers are then noted like any other's.
+MAX_CROSSING: Final = 32
 
 
 @dataclass(slots=True)
@@ -35,7 +37,10 @@ class OutgoingCall:
 
 
 class Caller:
-    """The calls of one session. `waiting`: id of a request → open call."""
+    """The calls of one session. `waiting`: id of a request → open call.
+
+    `_crossing`: id of a request that this side cancelled → number of its messages that may cross the `cancel`.
+    """
 
     def __init__(self, role: RoleForms, peer: str, seed: str, state: Value) -> None:
         self.waiting: dict[str, OutgoingCall] = {
@@ -44,12 +49,14 @@ class Caller:
         }
         self._role, self._peer, self._seed = role, peer, seed
         self._made: int = state["made"]
+        self._crossing: dict[str, int] = dict(state["crossing"])
         self._ids = {item.call: number for number, item in self.waiting.items()}
         self._held = sum(size for item in self.waiting.values() for _, size in item.held)
 
     def snapshot(self) -> Value:
         """Return the state as a JSON value."""
-        return {"made": self._made, "waiting": {number: asdict(item) for number, item in self.waiting.items()}}
+        waiting = {number: asdict(item) for number, item in self.waiting.items()}
+        return {"made": self._made, "waiting": waiting, "crossing": self._crossing}
 
     def call(self, event: Call) -> list[Effect]:
         """Send a request or an event."""
@@ -82,7 +89,7 @@ class Caller:
         return effects if open_call.held else [*effects, self._close(number, open_call.outcome)]
 
     def cancelled(self, call: str) -> list[Effect]:
-        """Tell the provider that a call was given up. A later answer belongs to no open request."""
+        """Tell the provider that a call was given up."""
         number = self._ids[call]
         effects = self._cancel(number)
         self._forget(number)
@@ -109,6 +116,13 @@ class Caller:
         if form.kind == "end":
             return self._end(number, None)
         return [SetTimer(name=number, seconds=None), self._close(number, None, values["result"])]
+
+    def crossed(self, number: str) -> bool:
+        """Count a message of a cancelled call, and return whether the provider may have sent it before the `cancel` arrived."""
+        left = self._crossing.pop(number, 0)
+        if left > 1:
+            self._crossing[number] = left - 1
+        return left > 0
 
     def timed_out(self, number: str) -> list[Effect]:
         """Give up a request whose answer is late."""
@@ -183,6 +197,10 @@ class Caller:
         form = self._role.calls[open_call.operation].forms.get("cancel")
         # After its end, the provider has forgotten the request.
         if form is not None and not open_call.ended:
+            # The items that it owes, and the end.
+            self._crossing[number] = open_call.granted - open_call.received + 1
+            while len(self._crossing) > MAX_CROSSING:
+                del self._crossing[next(iter(self._crossing))]
             yield self._send(form, number, {})
 
     def _send(self, form: Form, number: str, values: dict[str, Value]) -> Send:

@@ -13,7 +13,7 @@ from .forms import dotted, with_article
 from .protocol import Check, CompiledProtocol, RoleForms, ids_at
 from .provider import Provider
 
-_NO_STATE: Value = {"caller": {"made": 0, "waiting": {}}, "provider": {"made": 0, "open": {}}}
+_NO_STATE: Value = {"caller": {"made": 0, "waiting": {}, "crossing": {}}, "provider": {"made": 0, "open": {}}}
 
 
 def handler(manifest: Mapping[str, Value], check: Check) -> DeclarativeHandler:
@@ -113,6 +113,8 @@ class DeclarativeSession:
         for number in ids_at(message, self._role.answer_places):
             if number in self._caller.waiting:
                 return self._caller.answered(number, message, len(data))
+            if self._caller.crossed(number):
+                return []
         return self._unknown(message)
 
     def _unknown(self, message: Value) -> Sequence[Effect]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kinds import Parameters
+from ..kinds import NEGATIVE_STATES, Parameters
 from ..protocol import parse_protocol_uri
 from .electorate import Electorate
 from .evidence import Evidence
@@ -89,7 +89,7 @@ class _Standing:
 
     @property
     def is_taken_back(self) -> bool:
-        return self.state in ("yanked", "revoked")
+        return self.state in NEGATIVE_STATES
 
     @classmethod
     def of(cls, evidence: Evidence, publishers: Mapping[str, str], electorate: Electorate) -> _Standing:

@@ -28,12 +28,13 @@ from treaty_consensus.codes import ParametersCode, ProtocolCode, PublishCode, St
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unauthorized
-from treaty_consensus.kinds import Base, Body, Handler, Parameters, Publish, Reputation, blobs_of
+from treaty_consensus.kinds import Ballot, Base, Body, Handler, Parameters, Publish, Reputation, blobs_of
 from treaty_consensus.statement import Statement, Verified
 from treaty_io.network.addresses import site_network
 from treaty_io.network.turns import asking_for
 
 from ..catalogue.handler_facts import HandlerFacts
+from ..catalogue.statuses import check_choices
 from ..codes import RegistryBlobCode
 from ..keys import Testimony
 from ..log.seen_checkpoints import SeenCheckpoints
@@ -198,7 +199,7 @@ class Admission:
     def _has_no_wait(self, checked: tuple[Statement, Verified | Exception | None]) -> bool:
         signed, outcome = checked
         if isinstance(outcome, Verified):
-            return not blobs_of(signed.body) and self._seen_checkpoints.knows(signed.body)
+            return not blobs_of(signed.body) and not isinstance(signed.body, Ballot) and self._seen_checkpoints.knows(signed.body)
         return outcome is not None
 
     async def _admit(
@@ -219,6 +220,10 @@ class Admission:
                     handler = await self._checker.check(body, partial(self._uploads.contents, named), source or _OWN)
                 # An unknown author comes last. Learning it makes the registry contact a host that a stranger names.
                 return verified or await self._verify_after_learning(signed, source), handler
+            case Ballot() as ballot:
+                verified = verified or await self._verify_after_learning(signed, source)
+                await check_choices(self._pool, ballot)
+                return verified, None
             case body:
                 # Blobs of the operator's statements may have 128 MiB. They are read only after the operator's signature has
                 # verified.

@@ -133,13 +133,17 @@ class Resolution(msgspec.Struct, frozen=True):
 class Candidate(msgspec.Struct, frozen=True):
     """A document of a topic: its URIs, the number of reports that agreed on it, and its result in the newest decision.
 
-    The result is its state, and the weight for and against it (decimal, in units of 2^-32).
+    The result is its state, and the weight for and against it (decimal, in units of 2^-32). `status`: as its publishers left it;
+    agents refuse one that is yanked or revoked, and votes for it count for nothing. `successor`: what they name instead. `uris`:
+    first one with that status.
     """
 
     hash: Digest
     uris: list[str]
     title: str
     state: str | None
+    status: ProtocolState
+    successor: str | None
     reports: int
     support: str | None
     opposition: str | None

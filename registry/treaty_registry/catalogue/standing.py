@@ -39,23 +39,24 @@ _FADED = 8  # horizons after which a credit counts no more (`treaty_consensus.el
 
 # The order of `place` is the order of the election: the DID itself, then the domain whose root DID it is, then the
 # first grant that is in force.
-_NAMED = """
+NAMED = """
 select named.principal, p.cluster, p.weight, p.standing from (
   select {did}::text as principal, 0 as place
   union all select substring({did}::text from '^did:(?:wba|web):([^:%]+)$'), 1
   union all select namespace, 2 + index from grants where grantee = {did} and ended is null
 ) named left join principals p using (principal)
 """
+"""The names that the DID `did`, an SQL expression, may speak for, and their amounts in the newest roll."""
 ROLL = "select epoch, encode(roll, 'hex') as roll, encode(parameters, 'hex') as parameters from rolls order by epoch desc limit 1"
 """The newest roll."""
 PRINCIPAL = f"""
-{_NAMED.format(did="$1")}
+{NAMED.format(did="$1")}
 where p.principal is not null or exists (select from credits c where c.principal = named.principal)
 order by p.principal is null, place limit 1
 """
 """The name of the principal of a DID, and its amounts in the newest roll."""
 ENTRY = f"""
-{_NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.cluster, p.trust, p.weight, p.age")}
+{NAMED.format(did="$1").replace("p.cluster, p.weight, p.standing", "p.cluster, p.trust, p.weight, p.age")}
 where p.principal is not null order by place limit 1
 """
 """The rows of `Principal`: of a DID, in the newest roll."""
@@ -167,7 +168,7 @@ def speakers_by(column: str) -> str:
 
     Its parameters: the value, three of the place to continue after, and the most rows and reports.
     """
-    return _SPEAKERS.format(by=column, named=_NAMED.format(did="(s.did)"))
+    return _SPEAKERS.format(by=column, named=NAMED.format(did="(s.did)"))
 
 
 def _credit(row: Fields, parameters: Parameters, fading: int) -> CreditView:

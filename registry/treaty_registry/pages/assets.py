@@ -8,13 +8,13 @@ from treaty_consensus.canonical import hex_digest
 
 from ..cache_control import IMMUTABLE
 from ..serving.cache import ResponseCache
-from ..serving.representation import PackedRepresentation
+from ..serving.representation import SVG, PackedRepresentation
 
 STATIC = Path(__file__).parent / "static"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
+    ".svg": SVG,
     ".txt": "text/plain; charset=utf-8",
 }
 

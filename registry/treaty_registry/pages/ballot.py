@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from treaty_client.audit.renewal import sentences
 from treaty_client.registries.replies import VotingInfo
-from treaty_consensus.kinds import MAX_CANDIDATES
+from treaty_consensus.kinds import MAX_CANDIDATES, NEGATIVE_STATES
 
 from .renderer import Gathered
 
@@ -29,16 +29,18 @@ async def gather(views: Views, topic: str, did: str | None) -> Gathered:
         views.elections.voter(topic, did) if did else _nothing(),
         views.voting.voting(did, topic, views.registry.head) if did else _nothing(),
     )
+    usable = [candidate for candidate in candidates if candidate.status not in NEGATIVE_STATES]
     values = {
         "topic": topic,
-        "candidates": candidates,
+        "candidates": usable,
+        "withdrawn": [candidate for candidate in candidates if candidate.status in NEGATIVE_STATES],
         "log": replace(log, size=0),  # the page does not show the size, which every leaf changes
         "did": did,
         "standing": standing,
         "position": position,
         "renewal": [*_renewal(voting)] if voting else [],
     }
-    choices = [candidate.uris[0] for candidate in candidates[:1]]
+    choices = [candidate.uris[0] for candidate in usable[:1]]
     command = shlex.join(["treaty", "vote", topic, *choices, "none"])
     return Gathered(values, lambda: {**values, "most": MAX_CANDIDATES, "command": command})
 

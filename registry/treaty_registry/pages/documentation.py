@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from treaty_consensus.errors import NotFound
 
 from ..codes import HttpCode
-from ..serving.representation import HTML, TEXT, PackedRepresentation
+from ..serving.representation import HTML, SVG, TEXT, PackedRepresentation
 from .renderer import HEADERS
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _TYPES = {
     ".html": HTML,
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
+    ".svg": SVG,
     ".png": "image/png",
     ".json": "application/json",
     ".whl": "application/octet-stream",

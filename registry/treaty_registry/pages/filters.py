@@ -42,6 +42,11 @@ def moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def day(seconds: int) -> str:
+    """Return the day of a foreign Unix time in UTC, or the number when no calendar has it."""
+    return when(seconds).partition(" ")[0]
+
+
 def when(seconds: int) -> str:
     """Return a foreign Unix time in UTC, or the number when no calendar has it."""
     try:
@@ -68,9 +73,8 @@ def segment(text: str) -> str:
 
 
 def name(uri: str) -> str:
-    """Return the name and the version in a protocol's URI."""
-    parsed = _parsed(uri)
-    return f"{parsed.name} {parsed.version}"
+    """Return `ProtocolUri.label`."""
+    return _parsed(uri).label
 
 
 FILTERS: Mapping[str, Callable[..., object]] = {
@@ -80,6 +84,7 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "size": size,
     "moment": moment,
     "when": when,
+    "day": day,
     "path": path,
     "segment": segment,
     "name": name,

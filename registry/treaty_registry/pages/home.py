@@ -6,20 +6,25 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from treaty_client.audit.reasons import share
+from treaty_consensus.kinds import NEGATIVE_STATES
 
+from ..catalogue.dates import published
 from ..catalogue.queries import SUMMARY, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from treaty_client.registries.replies import TopicSummary
 
-    from ..catalogue.agents import AgentQueries, Named
-    from ..serving.history import TopicHistory
+    from ..serving.history import Approvals, TopicHistory
     from ..serving.views import Views
 
 MAX_NEWEST = 6
 MAX_TOPICS = 12
+MAX_ELECTED = 64
+"""The newest elected protocols, of whose topics those with the most use are shown."""
+MAX_PUBLISHED = 64
+"""The newest publications. The newest usable one of each publisher is shown: a publisher may publish many at once."""
 # Most decisions change no consensus, and a publisher may take a warning back: so many are looked at.
 MAX_DECISIONS = 256
 MAX_STATUSES = 64
@@ -55,34 +60,45 @@ where s.state <> 'active' order by s.index desc limit $2
 """
 
 
-async def winners(agents: AgentQueries, topics: Iterable[TopicSummary]) -> Mapping[str, Named]:
-    """Return document → its name, for the consensus of each of these topics."""
-    return await agents.names(sorted({topic.consensus for topic in topics if topic.consensus}))
-
-
-async def context(views: Views, agents: AgentQueries, history: TopicHistory) -> Mapping[str, object]:
+async def context(views: Views, history: TopicHistory) -> Mapping[str, object]:
     """Return the values that the first page shows."""
     pool = views.registry.pool
-    numbers, log, newest, elected, warnings, topics = await asyncio.gather(
+    numbers, log, newest, elected, warnings, (shown_topics, turnouts) = await asyncio.gather(
         pool.fetchrow(_NUMBERS),
         views.elections.log(views.registry.head),
-        pool.fetch(_NEWEST, MAX_NEWEST),
+        pool.fetch(_NEWEST, MAX_PUBLISHED),
         pool.fetch(_ELECTED, MAX_DECISIONS, MAX_NEWEST),
         pool.fetch(_WARNINGS, MAX_STATUSES, MAX_NEWEST),
-        views.elections.topics("", MAX_TOPICS),
+        topics(views, history),
     )
     assert numbers is not None, "a count has one row"
+    first = {row["publisher"]: row for row in reversed(newest) if row["state"] not in NEGATIVE_STATES}
+    latest = sorted(first.values(), key=lambda row: -row["index"])[:MAX_NEWEST]
     return {
         "protocols": numbers["protocols"],
         "elected_protocols": numbers["elected"],
         "log": log,
         "share": share,
-        "newest": [summary(row) for row in newest],
+        "newest": [summary(row) for row in latest],
+        "dates": await published(pool, [row["uri"] for row in latest]),
         "elected": elected,
         "warnings": warnings,
-        # The elected ones first: they answer the question of the page.
-        "topics": sorted(topics.topics, key=lambda topic: topic.consensus is None),
-        "winners": await winners(agents, topics.topics),
+        "topics": shown_topics,
         # Five agents in a topic of their own elect a consensus too, so their number stands beside it.
-        "turnouts": await history.newest([topic.topic for topic in topics.topics if topic.consensus]),
+        "turnouts": turnouts,
     }
+
+
+async def topics(views: Views, history: TopicHistory) -> tuple[list[TopicSummary], Mapping[str, Approvals]]:
+    """Return the topics to show, the elected ones with the most use first, and the votes of these."""
+    decided, page = await asyncio.gather(views.elections.elected(MAX_ELECTED), views.elections.topics("", MAX_TOPICS))
+    turnouts = await history.newest([topic.topic for topic in decided])
+
+    def pairs(topic: TopicSummary) -> int:
+        votes = turnouts.get(topic.topic)
+        return votes.pairs.get(topic.consensus or "", 0) if votes else 0
+
+    # By use that is proved: the pairs of principals whose co-signed reports count.
+    decided.sort(key=pairs, reverse=True)
+    undecided = [topic for topic in page.topics if topic.consensus is None]
+    return [*decided, *undecided][:MAX_TOPICS], turnouts

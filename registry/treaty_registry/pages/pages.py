@@ -18,9 +18,9 @@ from ..log.changes import CATALOGUE, HEAD, PERIODIC, acts, versions_of
 from ..problems import Problem
 from ..serving.history import TopicHistory
 from ..serving.negotiation import page_of
-from ..serving.representation import Representation
+from ..serving.representation import SVG, TEXT, XML, PackedRepresentation, Representation
 from ..serving.views import Made, Views
-from . import agent, ballot, home, log, protocol, replay, search, versions
+from . import agent, ballot, crawling, home, log, protocol, replay, search, versions
 from . import topic as topic_page
 from .assets import Assets
 from .documentation import ARCHIVE, Documentation
@@ -59,8 +59,27 @@ class Pages:
 
     async def home(self) -> Representation:
         """Return the first page: search, topics, the newest protocols and elections, and the size of everything."""
-        return await self._show(
-            "/", "home.html", lambda: home.context(self.views, self.agents, self.history), CATALOGUE, PERIODIC
+        return await self._show("/", "home.html", lambda: home.context(self.views, self.history), CATALOGUE, PERIODIC)
+
+    async def robots(self) -> Representation:
+        """Return `robots.txt`."""
+        return Representation(self.renderer.text("robots.txt", {"base": self.views.registry.base_url}), TEXT)
+
+    async def sitemap(self) -> Representation:
+        """Return `sitemap.xml`: topics, and the newest protocols."""
+        return await self._file("/sitemap.xml", "sitemap.xml", XML, lambda: crawling.sitemap(self.views), CATALOGUE)
+
+    async def llms(self) -> Representation:
+        """Return `llms.txt`: the elected protocols, and where a program reads the rest."""
+        return await self._file(
+            "/llms.txt", "llms.txt", TEXT, lambda: crawling.llms(self.views, self.history), CATALOGUE, PERIODIC
+        )
+
+    async def badge(self, path: str) -> Representation:
+        """Return the badge of the version at `path`, as SVG. Raises `Malformed`, `NotFound`."""
+        uri = self.views.uri(path)
+        return await self._file(
+            f"{path}.svg", "badge.svg", SVG, lambda: crawling.badge(self.views, self.history, uri), uri, PERIODIC
         )
 
     async def search(self, target: str, query: Query) -> Representation:
@@ -74,7 +93,7 @@ class Pages:
 
         async def context() -> Context:
             page = await self.views.elections.topics(after)
-            return {"page": page, "after": after, "winners": await home.winners(self.agents, page.topics)}
+            return {"page": page, "after": after}
 
         return await self._show(target, "topics.html", context, CATALOGUE)
 
@@ -178,6 +197,21 @@ class Pages:
 
     def _rendered(self, problem: Problem) -> bytes:
         return self.renderer.text("problem.html", {"problem": problem})
+
+    async def _file(
+        self,
+        target: str,
+        template: str,
+        media_type: str,
+        context: Callable[[], Awaitable[Mapping[str, object]]],
+        *subjects: str,
+    ) -> Representation:
+        """Return the cached file at a target, or a new one. `subjects`: those it depends on (`log.changes`)."""
+
+        async def view() -> Made:
+            return PackedRepresentation(self.renderer.text(template, await context()), media_type), subjects
+
+        return await self.views.made(target, view)
 
     async def _show(
         self,

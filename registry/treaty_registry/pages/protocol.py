@@ -14,6 +14,7 @@ from treaty_consensus.did import parse_did
 from treaty_consensus.handler import DECLARATIVE
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
+from ..catalogue.dates import published as published_at
 from ..catalogue.gathering import Gathering
 from ..catalogue.packages import PackageView
 from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
@@ -129,8 +130,9 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     record = rows.record[0].record
     chosen = chosen_handler(record)
     ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
-    document, handlers = await asyncio.gather(
+    document, dates, handlers = await asyncio.gather(
         inspection.document(record.hash),
+        published_at(views.registry.pool, [uri]),
         asyncio.gather(*(_shown(inspection, renderer, handler) for handler in ordered[:MAX_FULL])),
     )
     first = handlers[0] if handlers else None
@@ -149,7 +151,8 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     blobs = [document, *(blob for handler in handlers for blob in (handler.package, handler.signature))]
     unread = [blob if isinstance(blob, Unreadable) else None for blob in blobs]
     data = (read, unread, evidence.is_published, evidence.witnesses)
-    return Gathered(data, lambda: _context(record, document, handlers, ordered[MAX_FULL:], evidence, rows))
+    # The time of a leaf never changes, so the data need not have it.
+    return Gathered(data, lambda: {**_context(record, document, handlers, ordered[MAX_FULL:], evidence, rows), "dates": dates})
 
 
 def _context(

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode
 
+from ..catalogue.dates import published
 from ..catalogue.facets import VALUES
+from ..catalogue.queries import in_order
 from ..catalogue.retrieval import Query, Uses
 
 if TYPE_CHECKING:
+    from ..catalogue.resources import Summary
     from ..serving.views import Views
 
 
@@ -86,6 +89,8 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
     return {
         "query": query,
         "page": page,
+        "folded": _folded(page.protocols),
+        "dates": await published(views.registry.pool, [protocol.uri for protocol in page.protocols]),
         "chosen": dict(query.filters),
         "facets": FACETS,
         "filters": [part for part in parts if part.name != "q"],
@@ -94,6 +99,15 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
         "more": _address(query, cursor=page.next) if page.next else None,
         "topics": sorted({protocol.topic for protocol in page.protocols}),
     }
+
+
+def _folded(protocols: Iterable[Summary]) -> list[tuple[Summary, list[Summary]]]:
+    """Return one row for each protocol of a page: its newest version there, in the place of its first, and the others."""
+    rows: dict[str, list[Summary]] = {}
+    for protocol in protocols:
+        rows.setdefault(protocol.uri.rpartition("/")[0], []).append(protocol)
+    ordered = [in_order(versions) for versions in rows.values()]
+    return [(versions[0], versions[1:]) for versions in ordered]
 
 
 def _parts(query: Query) -> Iterable[QueryPart]:

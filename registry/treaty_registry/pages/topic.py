@@ -45,7 +45,8 @@ _MAX_BODIES = 64  # decisions that are remembered, of some KiB each
 
 @dataclass(frozen=True)
 class Verdict:
-    """The protocol to speak. `kind`: consensus, provisional, candidates, published, undecided. `entry`: its subject.
+    """The protocol to speak. `kind`: consensus, withdrawn (it was elected, and its publisher yanked or revoked it), provisional,
+    candidates, published, undecided. `entry`: its subject.
 
     `since`: the epoch since which it is the consensus. `beaten`: how many of the `others` it is preferred to.
     """
@@ -59,12 +60,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Found:
-    """All that is read for the page of a topic. `statuses`, `successors`: as of `CountedTopic`. `parameters`: those of the
-    decision."""
+    """All that is read for the page of a topic. `parameters`: those of the decision."""
 
     shown: Topic
-    statuses: Mapping[str, str]
-    successors: Mapping[str, str]
     periods: Sequence[ConsensusPeriod]
     named: Mapping[str, Named]
     pairs: reasons.ReportedPairs | None
@@ -86,7 +84,7 @@ class _Voices(msgspec.Struct):
 async def gather(views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str) -> Gathered:
     """Read the page of a topic. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
-    (shown, statuses, successors), log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
+    shown, log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
     decision = decided(shown.decision)
     (periods, named), pairs, (votes, approvals) = await asyncio.gather(
         _periods(history, agents, shown, head.size),
@@ -94,7 +92,7 @@ async def gather(views: Views, history: TopicHistory, agents: AgentQueries, rend
         _counted(history, shown, decision),
     )
     parameters = await history.parameters(decision.parameters) if decision else None
-    gathered = Found(shown, statuses, successors, periods, named, pairs, votes, approvals, parameters)
+    gathered = Found(shown, periods, named, pairs, votes, approvals, parameters)
     registry = f"{views.registry.base_url}#{views.registry.log_key}"
     return Gathered(_data(gathered), lambda: _context(renderer, registry, gathered, decision))
 
@@ -121,7 +119,7 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
     first, others = [candidate for candidate in election.candidates if candidate.state], _others(election)
     names = names_of(election.candidates, named)
     choices = {choice.hash: choice for choice in topic_charts.order_of(transcript, names)} if transcript else {}
-    book = Book(names, transcript, found.statuses, found.successors, choices)
+    book = Book(names, transcript, choices)
     entries = _ordered([document_of(candidate, book, None) for candidate in first])
     verdict = judge(entries, election, transcript, periods)
     return {
@@ -167,10 +165,10 @@ def judge(
     """Return the protocol to speak in a topic, and since when."""
     if shown.decision is None:
         return Verdict("undecided")
-    by_state = {entry.shown.state: entry for entry in reversed(entries)}
-    leader = by_state.get("consensus")
-    kind = "consensus" if leader else "provisional"
-    leader = leader or by_state.get("provisional")
+    elected = next((entry for entry in entries if entry.shown.state == "consensus"), None)
+    by_state = {entry.shown.state: entry for entry in reversed(entries) if not entry.is_withdrawn}
+    leader = elected or by_state.get("provisional")
+    kind = ("withdrawn" if elected.is_withdrawn else "consensus") if elected else "provisional"
     if leader is None:
         first = by_state.get("candidate")
         return Verdict("candidates", first) if first else Verdict("published")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,7 @@ from typing import TYPE_CHECKING
 from treaty_client.audit import reasons, strength
 from treaty_client.audit.decision import Candidate as Counted
 from treaty_client.audit.decision import Nominee, Transcript
-from treaty_consensus.kinds import NONE, Decision
-from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.kinds import NEGATIVE_STATES, NONE, Decision
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate
@@ -33,14 +31,11 @@ MAX_BEATEN = 3
 class Book:
     """The names of a topic's documents, and the transcript of its newest decision if it is there.
 
-    `statuses`: URI → the status that its publisher gave it. `successors`: URI → the one that this status names.
     `choices`: document → its label and colour in charts.
     """
 
     names: Mapping[str, str]
     transcript: Transcript | None
-    statuses: Mapping[str, str]
-    successors: Mapping[str, str]
     choices: Mapping[str, topic_charts.CountedChoice]
 
 
@@ -70,7 +65,6 @@ class ShownDocument:
 
     shown: Candidate
     book: Book
-    status: str
     place: int | None = None
     is_below_none: bool = False
     counted: Nominee | None = None
@@ -124,9 +118,9 @@ class ShownDocument:
         return self.book.names.get(candidate.hash) if candidate and candidate.hash != self.shown.hash else None
 
     @property
-    def successor(self) -> str | None:
-        """Return the protocol that the publisher of the first of its names recommends instead."""
-        return next((self.book.successors[uri] for uri in self.uris if uri in self.book.successors), None)
+    def is_withdrawn(self) -> bool:
+        """Return whether its publishers yanked or revoked it, so that agents refuse it."""
+        return self.shown.status in NEGATIVE_STATES
 
     @property
     def title(self) -> str:
@@ -140,28 +134,22 @@ class ShownDocument:
 
 
 def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Mapping[str, str]:
-    """Return document → a name that no other document of the topic has."""
+    """Return document → its name for people."""
     uris = {document: named.uri for document, named in others.items()}
     uris |= {candidate.hash: candidate.uris[0] for candidate in candidates}
-    uses = Counter(filters.name(uri) for uri in uris.values())
-    return {
-        document: name if uses[name := filters.name(uri)] == 1 else f"{name} of {parse_protocol_uri(uri).namespace}"
-        for document, uri in uris.items()
-    }
+    return {document: filters.name(uri) for document, uri in uris.items()}
 
 
 def document_of(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
     transcript = book.transcript
-    states = {book.statuses.get(uri, "active") for uri in shown.uris[:MAX_URIS]}
-    status = "active" if "active" in states else min(states)
     reported = _reported(shown.hash, pairs) if pairs else None
     if transcript is None:
-        return ShownDocument(shown, book, status, reported=reported)
+        return ShownDocument(shown, book, reported=reported)
     counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
     counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
     order = transcript.order
     place = order.index(shown.hash) + 1 if shown.hash in order else None
-    return ShownDocument(shown, book, status, place, place is not None and place > order.index(NONE) + 1, counted, reported)
+    return ShownDocument(shown, book, place, place is not None and place > order.index(NONE) + 1, counted, reported)
 
 
 def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
@@ -194,7 +182,7 @@ def cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable
     shared = {"transcript": transcript, "share": reasons.share, "meter": topic_charts.meter, "most_beaten": MAX_BEATEN}
 
     def card(entry: ShownDocument, is_open: bool) -> Markup:
-        key = digest((counted, entry.shown, entry.name, entry.status, entry.successor, is_open))
+        key = digest((counted, entry.shown, entry.name, is_open))
         return renderer.part("candidate.html", key, lambda: {**shared, "entry": entry, "is_open": is_open})
 
     return card

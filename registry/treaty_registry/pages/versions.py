@@ -16,6 +16,7 @@ import msgspec
 
 from treaty_consensus.protocol import parse_protocol_uri
 
+from ..catalogue.dates import published
 from ..catalogue.packages import PackageOperation, PackageView
 from ..catalogue.resources import Record
 from . import schemas
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from ..serving.views import Views
     from .inspection import Inspection, Unreadable
+
+
+MAX_DATED = 200
+"""Versions that the page shows."""
 
 
 async def context(
@@ -41,7 +46,8 @@ async def context(
     old, new = pair or (numbers[min(1, len(numbers) - 1)], numbers[0])
     at = views.uri(f"/protocols/{namespace}/{name}")
     difference = await _difference(views, inspection, f"{at}/{old}", f"{at}/{new}") if pair else None
-    return {"page": page, "numbers": numbers, "old": old, "new": new, "difference": difference}
+    dates = await published(views.registry.pool, [summary.uri for summary in page.versions[:MAX_DATED]])
+    return {"page": page, "numbers": numbers, "old": old, "new": new, "difference": difference, "dates": dates}
 
 
 async def _difference(views: Views, inspection: Inspection, old: str, new: str) -> Mapping[str, object]:

@@ -29,6 +29,40 @@ async def home(pages: NamedDependency[Pages]) -> Representation:
     return await pages.home()
 
 
+@get("/robots.txt", include_in_schema=False)
+async def robots(pages: NamedDependency[Pages]) -> Representation:
+    """Return what crawlers may read."""
+    return await pages.robots()
+
+
+@get("/sitemap.xml", include_in_schema=False)
+async def sitemap(pages: NamedDependency[Pages]) -> Representation:
+    """Return the pages that a crawler should find."""
+    return await pages.sitemap()
+
+
+@get("/llms.txt", include_in_schema=False)
+async def llms(pages: NamedDependency[Pages]) -> Representation:
+    """Return the elected protocols for language models (llmstxt.org)."""
+    return await pages.llms()
+
+
+@get("/favicon.ico", include_in_schema=False)
+async def favicon(pages: NamedDependency[Pages]) -> Representation:
+    """Return the mark, for browsers that ask for it before they read a page."""
+    return pages.assets.files[pages.assets.path("mark.svg")]
+
+
+@get("/badges/{namespace:str}/{name:str}/{file:str}", include_in_schema=False)
+async def badge(
+    namespace: FromPath[str], name: FromPath[str], file: FromPath[str], pages: NamedDependency[Pages]
+) -> Representation:
+    """Return the badge of a protocol, `VERSION.svg`: its state, and its proved use."""
+    if not file.endswith(".svg"):
+        raise NotFoundException
+    return await pages.badge(f"/protocols/{namespace}/{name}/{file.removesuffix('.svg')}")
+
+
 @get("/static/{file:str}", include_in_schema=False)
 async def static(file: FromPath[str], pages: NamedDependency[Pages]) -> Representation:
     """Return a file that pages load. Its path has its hash."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -75,7 +76,8 @@ class ConsensusPeriod(NamedTuple):
 class Approvals(NamedTuple):
     """The votes for each candidate at the end of an epoch, by the first document of its line. Weights are in units of 2^-32.
 
-    `voters`, `roll`: the principals whose votes count, and all; None where the transcript does not say it.
+    `voters`, `roll`: the principals whose votes count, and all; None where the transcript does not say it. `pairs`: document →
+    the pairs of principals whose co-signed reports on it count.
     """
 
     epoch: int
@@ -83,6 +85,7 @@ class Approvals(NamedTuple):
     by_line: Mapping[str, int]
     voters: int | None = None
     roll: int | None = None
+    pairs: Mapping[str, int] = MappingProxyType({})
 
 
 class Vote(NamedTuple):
@@ -96,6 +99,7 @@ class Vote(NamedTuple):
 class _Counted(msgspec.Struct):
     hash: str
     approval: str
+    pairs: int = 0
     line: str | None = None
 
 
@@ -178,7 +182,8 @@ class TopicHistory:
             return None
         by_line = {entry.line or entry.hash: int(entry.approval) for entry in read.candidates}
         voters, roll = (read.turnout.votes[0], read.turnout.roll[0]) if read.turnout else (None, None)
-        approvals = self._approvals[digest] = Approvals(read.epoch, int(read.total), by_line, voters, roll)
+        pairs = {entry.hash: entry.pairs for entry in read.candidates}
+        approvals = self._approvals[digest] = Approvals(read.epoch, int(read.total), by_line, voters, roll, pairs)
         if len(self._approvals) > _REMEMBERED:
             self._approvals.popitem(last=False)
         return approvals

@@ -24,6 +24,8 @@ TEXT = "text/plain; charset=utf-8"
 BUNDLE = "application/vnd.treaty.bundle.v1+json"
 OCTETS = "application/octet-stream"
 HTML = "text/html; charset=utf-8"
+SVG = "image/svg+xml"
+XML = "application/xml; charset=utf-8"
 
 Header: TypeAlias = tuple[str, str]
 RawHeader: TypeAlias = tuple[bytes, bytes]

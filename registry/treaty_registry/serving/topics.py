@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,13 +19,8 @@ from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
 from ..catalogue.lookup import Lookup
-from ..catalogue.resources import (
-    Candidate,
-    Clients,
-    DecisionView,
-    GreasedLogView,
-    Topic,
-)
+from ..catalogue.resources import Candidate, Clients, DecisionView, GreasedLogView, Topic
+from ..catalogue.statuses import MAX_URIS, status_of
 from ..log.tables import read_facts
 from ..readable import Head, ReadableLog
 from ..storage.stored_leaf import restored
@@ -39,8 +33,6 @@ if TYPE_CHECKING:
 # Any agent can publish, so each list is bounded: topics by pages, the others by their newest.
 MAX_TOPICS = 500
 MAX_NEWEST = 100
-MAX_URIS = 100
-"""URIs of one candidate, the oldest ones: any agent can publish a known document again."""
 MAX_REACH = 12
 """Epochs whose reach is told."""
 MAX_VOUCHES = 1024
@@ -48,32 +40,42 @@ _LEAST_CLIENT = "0.1.0"
 """The oldest release whose agents work with this registry (docs/specification/compatibility.md, "Releases")."""
 MAX_GRANTS = 1024
 
-_TOPICS = """
-select t.topic, t.protocols, d.consensus, d.epoch
-from (select topic, protocols from topics where topic > $1 order by topic limit $2) t
+_SUMMARIES = f"""
+select t.topic, t.protocols, encode(d.consensus, 'hex') as consensus, d.epoch, s.uri, s.status, s.successor
+from ({{chosen}}) t
 left join lateral (select consensus, epoch from decisions where topic = t.topic order by index desc limit 1) d on true
+left join lateral ({status_of("t.topic", "d.consensus")}) s on d.consensus is not null
 order by t.topic
-"""
-_CANDIDATES = """
+"""  # noqa: S608 (constants)
+_TOPICS = _SUMMARIES.format(chosen="select topic, protocols from topics where topic > $1 order by topic limit $2")
+# Under this word are the protocols in state consensus (`facets`), so the newest are found without a pass over all topics.
+_ELECTED = _SUMMARIES.format(
+    chosen="""
+    select topic, protocols from topics where topic in (
+      select topic from protocols where index in (
+        select index from postings where word = '=state/consensus' order by place desc, index desc limit $1
+      )
+    )
+    """
+)
+_CANDIDATES = f"""
 with chosen as (
   select document from elections where topic = $1
   union
   select document from (select document from protocols where topic = $1 order by index desc limit $2) newest
 )
-select c.document, d.uris, d.states, d.successors, d.title, e.state, coalesce(t.agreed, 0) as reports
+select c.document, d.uris, d.title, e.state, coalesce(t.agreed, 0) as reports, s.uri, s.status, s.successor
 from chosen c
 cross join lateral (
-  select array_agg(uri order by index) as uris, array_agg(state order by index) as states,
-         array_agg(successor order by index) as successors, min(index) as index,
-         (array_agg(title order by index))[1] as title
-  from (select uri, state, successor, index, title from protocols
-        where topic = $1 and document = c.document order by index limit $3) oldest
+  select array_agg(uri order by index) as uris, min(index) as index, (array_agg(title order by index))[1] as title
+  from (select uri, index, title from protocols where topic = $1 and document = c.document order by index limit {MAX_URIS}) oldest
 ) d
+cross join lateral ({status_of("$1", "c.document")}) s
 left join elections e on (e.topic, e.document) = ($1, c.document)
 left join tallies t on (t.topic, t.document) = ($1, c.document)
 where d.index is not null
 order by e.state is null, reports desc, d.index
-"""
+"""  # noqa: S608 (constants)
 _DECISION = """
 select d.statement, d.index, d.epoch, d.transcript, l.leaf from decisions d join leaves l on l.index = d.index
 where d.topic = $1 and d.index < $2 order by d.index desc limit 1
@@ -114,17 +116,6 @@ class _Transcript(msgspec.Struct):
     pairwise: list[list[str]]
 
 
-class CountedTopic(NamedTuple):
-    """A topic's election without the receipt of its decision. `statuses`: URI → the status that its publisher gave it.
-
-    `successors`: URI → the protocol that this status names instead.
-    """
-
-    topic: Topic
-    statuses: Mapping[str, str]
-    successors: Mapping[str, str]
-
-
 class Elections:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
@@ -139,29 +130,30 @@ class Elections:
         if after:
             check_topic(after)
         rows = await self._pool.fetch(_TOPICS, after, most + 1)
-        summaries = [
-            TopicSummary(row["topic"], row["protocols"], row["consensus"].hex() if row["consensus"] else None, row["epoch"])
-            for row in rows[:most]
-        ]
+        summaries = [TopicSummary(**row) for row in rows[:most]]
         return TopicPage(summaries, summaries[-1].topic if len(rows) > most else None)
+
+    async def elected(self, most: int) -> list[TopicSummary]:
+        """Return the topics of the `most` newest protocols that are a consensus, by name."""
+        return [TopicSummary(**row) for row in await self._pool.fetch(_ELECTED, most)]
 
     async def topic(self, topic: str, head: Head) -> Topic:
         """Return a topic's election. Raises `NotFound`, or `Malformed` when `topic` cannot be a topic."""
-        topic_answer = (await self.election(topic, head)).topic
+        topic_answer = await self.election(topic, head)
         if topic_answer.decision is None:
             return topic_answer
         return msgspec.structs.replace(
             topic_answer, proof=(await self._registry.receipt(topic_answer.decision.statement)).decode()
         )
 
-    async def election(self, topic: str, head: Head) -> CountedTopic:
-        """Return what the page of a topic shows of its election. Raises as `topic`."""
+    async def election(self, topic: str, head: Head) -> Topic:
+        """Return a topic's election without the receipt of its decision. Raises as `topic`."""
         check_topic(topic)
         rows, (log, parameters), decision = await asyncio.gather(self._documents(topic), self._log(), self._decision(topic, head))
         transcript = None
         if decision is not None and decision.transcript is not None:
             transcript = msgspec.json.decode(decision.transcript, type=_Transcript)
-        topic_answer = Topic(
+        return Topic(
             topic=topic,
             electorate=parameters.electorate if parameters else None,
             epoch=log.epoch,
@@ -170,11 +162,6 @@ class Elections:
             decision=decision,
             proof=None,
         )
-        statuses = {uri: state for row in rows for uri, state in zip(row["uris"], row["states"], strict=True)}
-        named = {
-            uri: successor for row in rows for uri, successor in zip(row["uris"], row["successors"], strict=True) if successor
-        }
-        return CountedTopic(topic_answer, statuses, named)
 
     async def candidates(self, topic: str) -> list[Candidate]:
         """Return the documents of a topic, without the weights of a decision. Raises as `topic`."""
@@ -235,7 +222,7 @@ class Elections:
         )
 
     async def _documents(self, topic: str) -> list[Row]:
-        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST, MAX_URIS)
+        rows = await self._pool.fetch(_CANDIDATES, topic, MAX_NEWEST)
         if not rows:
             raise NotFound(TopicCode.UNKNOWN, f"Nothing is published in the topic {topic} here.", fix="List them: treaty topics")
         return rows
@@ -267,9 +254,12 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
         candidates.append(
             Candidate(
                 hash=digest,
-                uris=row["uris"],
+                # The one that agents can fetch comes first.
+                uris=[row["uri"], *(uri for uri in row["uris"] if uri != row["uri"])],
                 title=row["title"],
                 state=row["state"],
+                status=row["status"],
+                successor=row["successor"],
                 reports=row["reports"],
                 support=counted.support if counted else None,
                 opposition=counted.opposition if counted else None,

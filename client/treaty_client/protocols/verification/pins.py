@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from treaty_consensus.errors import Refused, Unavailable, Untrusted
-from treaty_consensus.kinds import Handler, Identity, Publish, Status
+from treaty_consensus.kinds import NEGATIVE_STATES, Handler, Identity, Publish, Status
 from treaty_consensus.protocol import ProtocolUri
 from treaty_io.codes import LockCode, MemoryCode
 
 from ...registries.leaves import SeenLeaf
 from ..store import LockedIdentity, LockedProtocol, LockedSigner, LockedStatus, LockedVersion, line_of
-from .records import NEGATIVE_STATES, Evidence, VerifiedProtocol
+from .records import Evidence, VerifiedProtocol
 
 
 def lock_entry(verified: VerifiedProtocol) -> LockedProtocol:

@@ -11,7 +11,7 @@ from treaty_consensus.amendment import constitution_of
 from treaty_consensus.codes import RegistryCode
 from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.handler import HandlerPackage
-from treaty_consensus.kinds import Body, Decision, Genesis, Handler, Identity, Newer, Parameters, Publish, Status
+from treaty_consensus.kinds import NEGATIVE_STATES, Body, Decision, Genesis, Handler, Identity, Newer, Parameters, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.protocol import Card, ProtocolUri
 from treaty_consensus.rotation import Rotation
@@ -23,9 +23,6 @@ from .log_keys import proven_keys
 
 if TYPE_CHECKING:
     from ..attestation import SigningIdentity
-
-NEGATIVE_STATES = frozenset({"yanked", "revoked"})
-"""The states of a status statement with which a publisher takes a protocol or a handler back."""
 
 
 def needs_newer(subject: str, meanwhile: str = "") -> Refused:

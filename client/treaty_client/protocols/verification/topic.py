@@ -10,13 +10,14 @@ from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import DecisionCode
 from treaty_consensus.election.line import line_begun_by
 from treaty_consensus.errors import Refused, Untrusted
-from treaty_consensus.kinds import Decision, Newer, Publish, Status
+from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Newer, Publish, Status
+from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.codes import ClientDecisionCode
 
 from ...registries.bundle import Bundle
 from .checkpoint import CLOCK_SKEW
 from .completeness import RegistryAnswer
-from .records import NEGATIVE_STATES, Evidence, is_status, needs_newer
+from .records import Evidence, is_status, needs_newer
 
 _ORDER = ("consensus", "provisional", "candidate", "published", "dormant", "superseded")
 
@@ -34,6 +35,13 @@ class TopicProtocol:
     state: str
     status: Status | None = None
     is_older: bool = False
+
+    @property
+    def withdrawal(self) -> str:
+        """Return the sentence that says how its publisher deprecated it or took it back."""
+        assert self.status is not None, "only its publisher's status withdraws a protocol"
+        successor = f"; its successor is {self.status.successor}" if self.status.successor else ""
+        return f"{self.uri} was {self.status.state} by its publisher{successor}."
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,6 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         )
     if decision is not None:
         _check_dated(decision, evidence)
-    states = dict(decision.states) if decision else {}
     statuses, listed = _statuses(evidence), RegistryAnswer(evidence, topic=topic).listed
     published = [
         (logged.statement.author.text, logged.statement.body)
@@ -88,7 +95,10 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         and not isinstance(statuses.get(logged.statement.body.uri), Newer)
         and logged.statement.body.uri not in evidence.out_of_use
     ]
+    withdrawn = _withdrawn([body for _, body in published], topic, evidence)
+    states = {document: state for document, state in decision.states if document not in withdrawn} if decision else {}
     older = _older([body for _, body in published], decision.consensus) if decision and decision.consensus else set()
+    older -= withdrawn
     protocols: list[TopicProtocol] = []
     taken_back: list[TopicProtocol] = []
     for author, body in published:
@@ -108,6 +118,27 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         evidence,
         tuple(reversed(taken_back)),
     )
+
+
+def _withdrawn(published: Iterable[Publish], topic: str, evidence: Evidence) -> set[str]:
+    """Return the documents that their first publishers took back after the newest decision. `published`: in the order of the log.
+
+    The decision did not know it, and anybody can publish the same bytes again: these copies are recommended no more than others.
+    """
+    decided, newest = 0, dict[str, tuple[int, Status]]()
+    for logged in evidence.statements:
+        body = logged.statement.body
+        if isinstance(body, Decision) and body.topic == topic:
+            decided = logged.index
+        if isinstance(body, Status) and body.wheel is None:
+            newest[body.uri] = logged.index, body
+    taken_back = {uri for uri, (index, body) in newest.items() if index > decided and body.state in NEGATIVE_STATES}
+    own: dict[str, list[str]] = {}
+    for body in published:
+        uris = own.setdefault(body.document.sha256, [])
+        if not uris or parse_protocol_uri(uris[0]).namespace == parse_protocol_uri(body.uri).namespace:
+            uris.append(body.uri)
+    return {document for document, uris in own.items() if taken_back.issuperset(uris)}
 
 
 def _older(published: Iterable[Publish], consensus: str) -> set[str]:
