@@ -34,11 +34,11 @@ class Member:
         self.may_work.set()
         self._news = asyncio.Event()
 
-    async def handOff(self, message: Message) -> dict[str, str]:  # noqa: N802
+    async def handOff(self, message: Message) -> dict[str, Any]:  # noqa: N802
         await self.may_work.wait()
         self.messages.append(message)
         self._news.set()
-        return {"status": "COMPLETED"}
+        return {"status": "COMPLETED", "information": {"level": "gold"}}
 
     async def escalate(self, message: Message, target: str) -> dict[str, str]:
         return {"status": "ACCEPTED"}
@@ -142,6 +142,22 @@ def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> 
                 await send.call("handOff", message=task)
             await anna.has(*["COMPLETED"] * 4)
             assert ben.messages[-2:] == tasks[2:]
+
+    meeting(play)
+
+
+def test_004_25_a_member_of_a_group_answers_a_question_to_the_group() -> None:
+    async def play(made: Meeting) -> None:
+        async with made.join("anna") as (anna, send), made.join("ben", groups=["pool"]) as (ben, _):
+            question = message(Kind.REQUEST_INFORMATION, "anna", "pool")
+            await send.call("handOff", message=question)
+            (answer,) = await anna.has("PROVIDE_INFORMATION")
+            assert ben.messages == [question] and answer["metadata"]["sender_id"] == "pool"
+            assert answer["payload"]["data"] == {
+                "in_reply_to": question["metadata"]["message_id"],
+                "information": {"level": "gold"},
+                "missing_keys": [],
+            }
 
     meeting(play)
 

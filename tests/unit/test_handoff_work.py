@@ -18,6 +18,7 @@ from treaty_handoff import (
     Step,
     subscription,
 )
+from treaty_handoff.handler.rules import time_limit
 
 TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
 
@@ -37,6 +38,34 @@ async def test_004_04_the_recipient_acts_on_the_instructions(here: World) -> Non
     await desk.send(here.message(TASK, "desk", "support", instructions=wanted))
     await feedback.wait()
     assert seen == [wanted] and feedback.statuses == ["COMPLETED"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("PT1H", 3600), ("PT2M", 120), ("PT3S", 3), ("PT1H2M3S", 3723), ("PT0S", 0), (None, None)]
+)
+def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, seconds: float | None) -> None:
+    constraints = {} if text is None else {"time_limit": text}
+    assert time_limit({"instructions": {"constraints": constraints}}) == seconds
+
+
+async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judges_it(here: World) -> None:
+    desk, support = await here.agent("desk"), await here.agent("support")
+
+    @support.handles(TASK)
+    async def work(handling: Handling) -> Outcome:
+        limit = handling.message["instructions"]["constraints"]["resource_limit"]["euros"]
+        if limit < 100:
+            raise RuntimeError("A router costs 100.")
+        return Outcome(result={"bought": limit})
+
+    feedback = Inbox(desk, STATUS)
+    await here.run(desk, support)
+    for euros in (100, 99):
+        limits = {"constraints": {"time_limit": "PT1H", "resource_limit": {"euros": euros}}}
+        await desk.send(here.message(TASK, "desk", "support", instructions=limits))
+        await until(lambda: drained(here, "support"))
+    await feedback.wait(2)
+    assert sorted(feedback.statuses) == ["COMPLETED", "FAILED"]
 
 
 @pytest.mark.sample(1)

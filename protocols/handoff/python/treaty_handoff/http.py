@@ -17,7 +17,7 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 import rfc8785
@@ -60,6 +60,8 @@ _RAISED: dict[int, tuple[type[TreatyError], HandoffCode]] = {
 _AGAIN = 1
 """Seconds after which a request that found no place may come again."""
 _LATER: dict[str, Any] = {"status": "FAILED", "handoffs": []}
+_Answer: TypeAlias = tuple[int, dict[str, Any], float | None]
+"""The status code, the answer, and the seconds after which the request may come again."""
 _UUID = re.compile("[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _PATIENCE = 60.0
 """Seconds that a caller waits for the work."""
@@ -106,10 +108,19 @@ def create_app(
 
     `identity`: signs the answers; without it TLS proves the server. `body_seconds`, `work_seconds`: time for a body and for work.
     """
+    # In turns before signatures are verified, which costs more than a message costs its sender.
+    return InTurns(_Endpoint(agent, identity, body_seconds, work_seconds))
 
-    places = Places(MAX_OPEN, keeps_some=True)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+class _Endpoint:
+    """The two routes of an agent."""
+
+    def __init__(self, agent: HandoffAgent, identity: Identity | None, body_seconds: float, work_seconds: float) -> None:
+        self._agent, self._identity = agent, identity
+        self._body_seconds, self._work_seconds = body_seconds, work_seconds
+        self._places = Places(MAX_OPEN, keeps_some=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close"})
@@ -122,38 +133,38 @@ def create_app(
         # Also the documents of DIDs are fetched at the expense of this network.
         with asking_for((scope.get("client") or (None, 0))[0]):
             try:
-                who = await places.take(0)
+                who = await self._places.take(0)
             except TimeoutError:
                 await _answer(send, 503, _LATER, again=_AGAIN)
                 return
             try:
-                await _answer(send, *await (asked(asked_id, scope) if asked_id else received(receive)))
+                await _answer(send, *await (self._asked(asked_id, scope) if asked_id else self._received(receive)))
             finally:
-                places.give_back(who)
+                self._places.give_back(who)
 
-    async def received(receive: Receive) -> tuple[int, dict[str, Any], float | None]:
-        """Take a message. Return the status code, the answer, and the seconds after which it may be sent again."""
+    async def _received(self, receive: Receive) -> _Answer:
+        """Take a message."""
         try:
-            async with asyncio.timeout(body_seconds):
-                body = await _body(receive, agent.max_message)
+            async with asyncio.timeout(self._body_seconds):
+                body = await _body(receive, self._agent.max_message)
         except TooLarge as error:
             return 413, _rejected(error.message), None
         except TimeoutError:
             return 503, _LATER, _AGAIN
-        return await answered(agent.receive(body))
+        return await self._answered(self._agent.receive(body))
 
-    async def asked(message_id: str, scope: Scope) -> tuple[int, dict[str, Any], float | None]:
+    async def _asked(self, message_id: str, scope: Scope) -> _Answer:
         """Return the answers to a message again."""
         proof = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"handoff-proof"), "")
-        return await answered(agent.asked(message_id.lower(), proof))
+        return await self._answered(self._agent.asked(message_id.lower(), proof))
 
-    async def answered(work: Awaitable[Processed | None]) -> tuple[int, dict[str, Any], float | None]:
+    async def _answered(self, work: Awaitable[Processed | None]) -> _Answer:
         try:
-            async with asyncio.timeout(work_seconds):
+            async with asyncio.timeout(self._work_seconds):
                 processed = await work
             if processed is None:
                 return 404, _rejected("There is no message of this agent with this id, or its work goes on."), None
-            answers = [decode_json(envelope(answer, identity, agent.max_message)) for answer in processed.answers]
+            answers = [decode_json(envelope(answer, self._identity, self._agent.max_message)) for answer in processed.answers]
             answer = {"status": str(processed.first or processed.status), "handoffs": answers}
             code = _code_of(processed)
             if 400 <= code < 500:
@@ -167,9 +178,6 @@ def create_app(
         except Exception:
             _log.exception("a handoff over HTTP failed")
             return 503, _LATER, _AGAIN
-
-    # Before signatures are verified, which costs more than a message costs its sender.
-    return InTurns(app)
 
 
 def _code_of(processed: Processed) -> int:
