@@ -99,14 +99,14 @@ async def test_only_a_proved_sender_gets_a_report(here: World) -> None:
     step = await coordinator.start("task-1", {})
     await begun.wait()
     forged = here.message(TASK, "lead", "worker", message_id=step)
-    forged["payload"]["data"] = {}
+    forged["payload"]["data"] = {"objective": 7}
     for body in (raw(forged), envelope(forged, Identity.create())):
         processed = await worker.receive(body)
         assert processed.answers == [] and processed.error is not None
     assert await position() == ""
     # A proved sender gets its report, once however often the invalid message comes.
     proved = here.message(TASK, "lead", "worker")
-    proved["payload"]["data"] = {}
+    proved["payload"]["data"] = {"objective": 7}
     for _ in range(2):
         (answer,) = (await worker.receive(envelope(proved, lead_key))).answers
         assert answer["payload"]["data"]["status"] == "REJECTED"
