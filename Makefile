@@ -49,7 +49,7 @@ endef
 examples: $(VENV)/runtime ## The example of each protocol of the catalogue (protocols/*/example), one after the other
 	$(foreach example,$(EXAMPLES),$(call EXAMPLE,$(example)))
 
-agency: $(VENV)/runtime ## A travel agency of six agents; FAULTS=short, full or pauses has them killed, moved, hung or paused meanwhile
+agency: $(VENV)/runtime ## A travel agency and a room of ten drivers; FAULTS=short, full, pauses, room or all has them killed, moved, hung or paused
 	$(SUPERVISED) -- env PYTHONPATH=examples:demo $(BIN)/python -m agency $(if $(FAULTS),--faults $(FAULTS) --trips 100)
 
 run: $(VENV)/runtime ## A registry on 127.0.0.1:8080 with the first-party catalogue; WITNESS=URL#KEY has its log witnessed

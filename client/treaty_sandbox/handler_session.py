@@ -18,6 +18,7 @@ from treaty_handler import Effect, Event, Value
 from treaty_io.codes import AgentCode, ClientHandlerCode, SandboxCode, SessionCode
 
 from .bubblewrap import SandboxLimits
+from .kept_session import KeptSession
 from .operation_schemas import Operations
 from .process import WorkerProcess
 from .schemas import measure
@@ -82,14 +83,25 @@ class Worker:
             await self._exchange("done", *opening.request)
         return opening.opened()
 
-    def opening(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> SessionOpening:
-        """Return the request that `open` makes, for a caller that makes it. Raises `Refused` (`session.role`) and `Malformed`
-        (`agent.call`)."""
+    def opening(
+        self,
+        role: str,
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> SessionOpening:
+        """Return the request that `open` makes, for a caller that makes it. `kept`: the session to go on with. Raises `Refused`
+        (`session.role`) and `Malformed` (`agent.call`)."""
         role_rules = find_role(self.package, role)
-        full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)
-        number = next(self._numbers)
-        session = HandlerSession(self, number, SessionRules(role_rules, self._operations, self.peers), full)
-        return SessionOpening(("open", number, role, full, b""), lambda: session)
+        full = session_parameters(
+            self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, kept.seed if kept else seed
+        )
+        number, rules = next(self._numbers), SessionRules(role_rules, self._operations, self.peers)
+        if kept is not None:
+            rules.restore(kept)
+        session = HandlerSession(self, number, rules, full, kept.snapshot if kept else None)
+        return SessionOpening(("open", number, role, full, kept.snapshot if kept else b""), lambda: session)
 
     async def encode(self, message: Value) -> bytes:
         """Return the wire form of a message. Raises `Malformed` (`handler.rejected`) and as `HandlerSession.handle`."""
@@ -172,13 +184,15 @@ def session_parameters(local: str, peer: str, agreed: Mapping[str, Value], seed:
 class HandlerSession:
     """One session in one role, in a worker or at rest. Made by `Worker.open`."""
 
-    def __init__(self, worker: Worker, number: int, rules: SessionRules, parameters: Mapping[str, Value]) -> None:
+    def __init__(
+        self, worker: Worker, number: int, rules: SessionRules, parameters: Mapping[str, Value], snapshot: bytes | None
+    ) -> None:
         self._worker: Worker | None = worker
         self._number = number
         self._rules = rules
         self._parameters = parameters
         self._home = worker.package.digest, worker.local, worker.peers
-        self._kept: bytes | None = None
+        self._snapshot = snapshot
 
     @property
     def role(self) -> str:
@@ -201,9 +215,16 @@ class HandlerSession:
         return self._rules.has_calls
 
     @property
-    def kept(self) -> bytes | None:
+    def snapshot(self) -> bytes | None:
         """Return the snapshot after the last event, or None: of a shared role, whose session goes on when its worker dies."""
-        return self._kept
+        return self._snapshot
+
+    @property
+    def kept(self) -> KeptSession | None:
+        """Return the session after its last event, or None without a snapshot, or when it has ended."""
+        if self._snapshot is None or self.ended:
+            return None
+        return self._rules.keep(self._parameters["seed"], self._snapshot)
 
     async def handle(self, event: Event) -> list[Effect]:
         """Deliver an event and return its effects, which may happen, in this order.
@@ -214,7 +235,7 @@ class HandlerSession:
         - `Malformed` (`operation.arguments`, `operation.result`), `TooLarge` (`session.message`), `Refused` (`session.…`): the
           event was not delivered and the session is unchanged. Answer a bad result with `Result(error=Failure(code=500))`.
         - `Refused` (`handler.failed`), `Unavailable` (`sandbox.limit`, `sandbox.died`): the worker is dead, and none of the
-          event's effects may happen. After `Unavailable` a session that has `kept` a snapshot is at rest, as before the event.
+          event's effects may happen. After `Unavailable` a session with a `snapshot` is at rest, as before the event.
         - `ValueError`: the session is at rest.
         """
         async with self._awake() as worker:
@@ -224,9 +245,9 @@ class HandlerSession:
             try:
                 effects = await self._deliver(worker, event)
                 # Before the effects: without it an event that happened would be forgotten with its worker.
-                self._kept = await self._copied(worker)
+                self._snapshot = await self._copied(worker)
             except Unavailable as error:
-                if self._kept is not None and error.code in (SandboxCode.DIED, SandboxCode.LIMIT):
+                if self._snapshot is not None and error.code in (SandboxCode.DIED, SandboxCode.LIMIT):
                     self._rules, self._worker = before, None
                 raise
             return effects
@@ -269,10 +290,10 @@ class HandlerSession:
         then the worker is dead.
         """
         async with self._awake() as worker:
-            if self._kept is not None:
+            if self._snapshot is not None:
                 # It is that of now. The worker may have died; if it lives, the caller ends it.
                 self._worker = None
-                return self._kept
+                return self._snapshot
             # With its snapshot the worker forgets the session.
             snapshot = self._bounded(worker, await worker._ask("bytes", bytes, "snapshot", self._number, MAX_SNAPSHOT))
             self._worker = None

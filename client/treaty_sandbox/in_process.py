@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.handler import MANIFEST_NAME, HandlerPackage
@@ -20,6 +21,7 @@ from treaty_handler.declarative.provider import MAX_OPEN
 from treaty_io.codes import ClientHandlerCode, SessionCode
 
 from .handler_session import find_role, session_parameters
+from .kept_session import KeptSession
 from .operation_schemas import Operations
 from .schemas import ValidationBudget, measure
 from .validation import MAX_SNAPSHOT, SessionRules
@@ -66,14 +68,24 @@ class LocalWorker:
         """Return True: there is no process that could die."""
         return True
 
-    async def open(self, role: str, parameters: Mapping[str, Value] | None = None, *, seed: str | None = None) -> LocalSession:
-        """Open a session. Raises `Refused` (`session.role`) and `Malformed` (`agent.call`)."""
-        role_rules = find_role(self.package, role)
+    async def open(
+        self,
+        role: str,
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> LocalSession:
+        """Open a session. `kept`: the one to go on with. Raises `Refused` (`session.role`) and `Malformed` (`agent.call`)."""
+        role_rules, seed = find_role(self.package, role), kept.seed if kept else seed
         rules = SessionRules(role_rules, self._compiled.operations, self.peers)
+        if kept is not None:
+            rules.restore(kept)
         full = session_parameters(self.local, "" if role_rules.is_shared else self.peers[0], parameters or {}, seed)
         # One member must not end a session of many.
         most = math.inf if role_rules.is_shared else self._compiled.max_ignored
-        return LocalSession(rules, lambda snapshot: self._compiled.handler.open(role, full, snapshot), max_ignored=most)
+        start = partial(self._compiled.handler.open, role, full)
+        return LocalSession(rules, start, full["seed"], kept.snapshot if kept else b"", max_ignored=most)
 
     async def encode(self, message: Value) -> bytes:
         measure(message, ClientHandlerCode.REJECTED, "The message")
@@ -99,9 +111,11 @@ class LocalWorker:
 class LocalSession:
     """Implement `LoadedSession`. Made by `LocalWorker.open`."""
 
-    def __init__(self, rules: SessionRules, start: Callable[[bytes], Session], *, max_ignored: float = math.inf) -> None:
-        self._rules, self._start, self._max_ignored = rules, start, max_ignored
-        self._session = start(b"")
+    def __init__(
+        self, rules: SessionRules, start: Callable[[bytes], Session], seed: str, snapshot: bytes, *, max_ignored: float = math.inf
+    ) -> None:
+        self._rules, self._start, self._seed, self._max_ignored = rules, start, seed, max_ignored
+        self._session = start(snapshot)
         self._ignored = 0
 
     @property
@@ -118,6 +132,14 @@ class LocalSession:
     def pending_calls(self) -> tuple[str, ...]:
         """Return the ids of calls without a `Return`."""
         return self._rules.pending_calls
+
+    @property
+    def kept(self) -> KeptSession | None:
+        """Return the session after its last event, as `HandlerSession.kept` does."""
+        if self.ended or not self._rules.role.is_shared:
+            return None
+        snapshot = self._session.snapshot()
+        return self._rules.keep(self._seed, snapshot) if len(snapshot) <= MAX_SNAPSHOT else None
 
     async def handle(self, event: Event) -> list[Effect]:
         if not self._rules.enter(event):

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Effect, Event, Value
 
+from .kept_session import KeptSession
+
 
 @dataclass(frozen=True)
 class WorkerMetrics:
@@ -30,6 +32,11 @@ class RunningHandler(Protocol):
         Raises `TreatyError`. After `operation.arguments`, `operation.result`, `session.operation` and `session.busy` the session
         is unchanged: the local application made a mistake. After any other code the session is over.
         """
+
+    @property
+    def kept(self) -> KeptSession | None:
+        """Return the session after its last event, for `Runtime.open` in another process. None while it has no snapshot within
+        the cap, when it has ended, and of a role that is not shared."""
 
     async def close(self) -> None:
         """End the session. May be called at any time, takes bounded time, never raises."""
@@ -85,11 +92,21 @@ class Runtime(Protocol):
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
         """Load a handler once and drop it. This finds faults early and caches the compiled code. Raises `TreatyError`."""
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+    async def open(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> RunningHandler:
         """Open a session in `role` between two DIDs. A handler with code gets its own sandboxed worker.
 
         `seed`: 32 hex digits in the place of randomness; random unless the session is recorded. Its first event must be
-        `Opened`. Raises `TreatyError`.
+        `Opened`. `kept`: a session of the same package, role and local DID to go on with, which gets no `Opened`. Raises
+        `TreatyError`.
         """
 
     def metrics(self) -> WorkerMetrics:

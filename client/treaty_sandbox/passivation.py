@@ -31,15 +31,17 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from typing import Protocol
 
-from treaty_consensus.errors import TreatyError, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Effect, Event, Received
 from treaty_io.admission.message_turns import HEAVY
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import SessionCode
 from treaty_io.errors import session_over
 from treaty_io.places import Places, asker
 from treaty_io.task_set import TaskSet
 
 from .interface import RunningHandler
+from .kept_session import KeptSession
 
 
 class MovableSession(RunningHandler, Protocol):
@@ -163,7 +165,7 @@ class WorkerPool:
         async with AsyncExitStack() as places:
             try:
                 # The time in the queues counts too: a peer waits for the answer to its event meanwhile.
-                async with asyncio.timeout(self.limits.wait):
+                async with AwakeTimeout(self.limits.wait):
                     if self._held_by(who.asker) >= self._share:
                         await places.enter_async_context(self._exchanges.held())
                         # A loop, because sessions that started at the same time may have passed the share together.
@@ -292,6 +294,10 @@ class PassiveHandler:
         """Return whether a call or a function of the session is under way."""
         return self._session is not None and self._session.has_calls
 
+    @property
+    def kept(self) -> KeptSession | None:
+        return self._session.kept if self._session is not None else None
+
     async def handle(self, event: Event) -> Sequence[Effect]:
         # A session that waits is idle: its worker may go to another one.
         async with self._workers.at_work(event), self._turn:
@@ -303,10 +309,18 @@ class PassiveHandler:
             except Unavailable:
                 if session.alive or not session.may_go_on or self._error is not None:
                     raise
-            # The worker died, perhaps of another cause than this event. Once: an event that kills each worker ends its session.
+            # The worker died, perhaps of another cause than this event.
             await self._dismiss()
             session = await self._awake()
-            return await self._deliver(session, event, last=True)
+            # A message that kills each worker costs its sender the session, and not the others. Other events end it for all.
+            is_message = isinstance(event, Received)
+            try:
+                return await self._deliver(session, event, last=not is_message)
+            except Unavailable as error:
+                if session.alive or not is_message or self._error is not None:
+                    raise
+                await self._dismiss()
+                raise Refused(SessionCode.MESSAGE, f"The message was not delivered: {error.message}") from error
 
     async def _deliver(self, session: MovableSession, event: Event, *, last: bool = False) -> Sequence[Effect]:
         began = asyncio.get_running_loop().time()

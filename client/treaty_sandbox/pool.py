@@ -30,6 +30,7 @@ from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, SessionOpening, Worker
 from .in_process import DeclarativePackage, LocalWorker
+from .kept_session import KeptSession
 from .operation_schemas import Operations
 from .process import WorkerProcess
 from .template import starter
@@ -110,13 +111,14 @@ class SandboxPool:
         local: str,
         peer: str,
         seed: str | None = None,
+        kept: KeptSession | None = None,
         code_cache: CodeCache | None = None,
     ) -> tuple[Worker, HandlerSession]:
         """Return a worker process with its first session. It imports the package and opens the session at one request. Raises the
         errors of `load` and of `Worker.open`; then the process is ended."""
 
         def opening(worker: Worker) -> SessionOpening:
-            return worker.opening(role, seed=seed)
+            return worker.opening(role, seed=seed, kept=kept)
 
         worker, opened = await self._load(package, local, [peer], code_cache, opening)
         assert opened is not None

@@ -24,6 +24,7 @@ from treaty_handler import Effect, Event, PeerJoined
 from treaty_io import durable
 
 from .interface import RunningHandler, Runtime, WorkerMetrics
+from .kept_session import KeptSession
 from .vectors import LOCAL, MAX_VECTOR, PEER, format_step, join_vector
 
 MAX_RECORDINGS = 256
@@ -50,7 +51,19 @@ class RecordingRuntime:
     async def preload(self, package: HandlerPackage, *, local: str) -> None:
         await self._runtime.preload(package, local=local)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+    async def open(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> RunningHandler:
+        if kept is not None:
+            # A vector begins with its session, and the former process had that.
+            return await self._runtime.open(package, role, local=local, peer=peer, kept=kept)
         seed = seed or secrets.token_hex(16)
         handler = await self._runtime.open(package, role, local=local, peer=peer, seed=seed)
         recording = _Recording(self._folder, parse_protocol_uri(package.manifest.protocol_uri), role, seed)
@@ -105,6 +118,10 @@ class _Recorded:
         if self._open:
             self._note(event, effects)
         return effects
+
+    @property
+    def kept(self) -> KeptSession | None:
+        return self._handler.kept
 
     async def close(self) -> None:
         await self._handler.close()

@@ -25,6 +25,7 @@ from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
 from .interface import RunningHandler, WorkerMetrics
+from .kept_session import KeptSession
 from .passivation import Passivation, WorkerPool
 from .pool import SandboxPool
 
@@ -89,18 +90,27 @@ class SandboxRuntime:
         worker = await self._pool.load(package, local=local, peers=[local], code_cache=self._code)
         await worker.close()
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+    async def open(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> RunningHandler:
         if not self._pool.needs_process(package):
             # It takes no place among the workers, and has nothing to give up while it is idle.
-            return await (await self._pool.load(package, local=local, peers=[peer])).open(role, seed=seed)
+            return await (await self._pool.load(package, local=local, peers=[peer])).open(role, seed=seed)  # not of a shared role
         key = _Key(package.digest, role, local, peer)
         # A spare has a seed of its own.
-        spare = self._take_spare(key) if seed is None else None
+        spare = self._take_spare(key) if seed is None and kept is None else None
 
         async def start() -> _Sandboxed:
             nonlocal spare
             taken, spare = spare, None
-            return taken or await self._start(package, key, seed=seed)
+            return taken or await self._start(package, key, seed=seed, kept=kept)
 
         try:
             return await self._workers.open(start, partial(self._prepare, package, key))
@@ -126,10 +136,18 @@ class SandboxRuntime:
     async def _load(self, package: HandlerPackage, key: _Key) -> Worker:
         return await self._pool.load_code(package, local=key.local, peers=[key.peer], code_cache=self._code)
 
-    async def _start(self, package: HandlerPackage, key: _Key, *, pause: float = 0, seed: str | None = None) -> _Sandboxed:
+    async def _start(
+        self,
+        package: HandlerPackage,
+        key: _Key,
+        *,
+        pause: float = 0,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> _Sandboxed:
         await asyncio.sleep(pause)
         worker, session = await self._pool.open_code(
-            package, key.role, local=key.local, peer=key.peer, seed=seed, code_cache=self._code
+            package, key.role, local=key.local, peer=key.peer, seed=seed, kept=kept, code_cache=self._code
         )
         return _Sandboxed(worker, session, partial(self._load, package, key))
 
@@ -165,7 +183,7 @@ class _Sandboxed:
     def __init__(self, worker: Worker, session: HandlerSession, load: Callable[[], Awaitable[Worker]]) -> None:
         """Wrap an open session. `load`: loads another worker for the same session."""
         self._worker, self._session, self._load = worker, session, load
-        self._snapshot = b""
+        self._snapshot = session.snapshot or b""
 
     @property
     def alive(self) -> bool:
@@ -177,11 +195,15 @@ class _Sandboxed:
 
     @property
     def may_go_on(self) -> bool:
-        return self._session.kept is not None
+        return self._session.snapshot is not None
+
+    @property
+    def kept(self) -> KeptSession | None:
+        return self._session.kept
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         effects = await self._session.handle(event)
-        self._snapshot = self._session.kept or b""
+        self._snapshot = self._session.snapshot or b""
         return effects
 
     async def rest(self) -> None:

@@ -45,6 +45,7 @@ from treaty_handler import (
 )
 from treaty_io.codes import ClientHandlerCode, SessionCode
 
+from .kept_session import KeptSession
 from .operation_schemas import MAX_FAILURE_TEXT, Operations
 from .schemas import ValidationBudget
 
@@ -106,6 +107,18 @@ class SessionRules:
         copied._invokes = {call: replace(pending) for call, pending in self._invokes.items()}
         copied._timers, copied._stored = set(self._timers), dict(self._stored)
         return copied
+
+    def keep(self, seed: str, snapshot: bytes) -> KeptSession:
+        """Return the session with these rules. `seed`, `snapshot`: of its handler."""
+        calls, invokes = ({id: pending.operation.name for id, pending in of.items()} for of in (self._calls, self._invokes))
+        return KeptSession(seed, snapshot, sorted(self.peers), calls, invokes)
+
+    def restore(self, kept: KeptSession) -> None:
+        """Go on from the rules of a kept session. Its streams have no credit: their callers and functions are gone. The sizes of
+        stored values are counted anew; the store bounds them too."""
+        self._opened, self.peers, self._timers = True, set(kept.peers), set(kept.timers)
+        self._calls = {id: _Pending(self.role.calls[name]) for id, name in kept.calls.items()}
+        self._invokes = {id: _Pending(self.role.invokes[name]) for id, name in kept.invokes.items()}
 
     @property
     def pending_calls(self) -> tuple[str, ...]:

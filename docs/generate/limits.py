@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from treaty_agent.negotiators import language_model, spending
-from treaty_agent.sessions import calls, invocations, shared_handler, wire
+from treaty_agent.sessions import calls, invocations, room_file, shared_handler, wire
 from treaty_agent.sessions.interfaces import CANCELLING_TIME, PATIENT, Capacity, SessionTimeouts
 from treaty_agent.transport import application, http, http_server, listener, websocket
 from treaty_anp import frame
@@ -180,6 +180,7 @@ def shared_limits() -> str:
                 size(shared_handler.MAX_WAITING),
                 "the slowest one is dropped: `session.slow-peer`",
             ),
+            ("the file of a session in the home", size(room_file.MAX_ROOM), "it is refused: `system.state`"),
             (
                 "seconds for a member to take one message",
                 seconds(SessionTimeouts().send),

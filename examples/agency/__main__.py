@@ -1,4 +1,4 @@
-"""Run the agency: a registry, six agents, and trips, with or without faults. README.md shows the options."""
+"""Run the agency: a registry, its agents, and trips, with or without faults. README.md shows the options."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from rich.live import Live
 from rich.table import Table
 from stage import Stage
 
-from .chaos import FULL, PAUSED, SHORT, Chaos, of_rounds
+from .chaos import FULL, PAUSED, ROOM, SHORT, Chaos, of_rounds
 from .oracle import LOST, Report, judge
 from .world import AUDITOR, DOMAINS, SERVING, TRAVELLER, World, lines_of
 
-FAULTS: dict[str, tuple[str, ...]] = {"none": (), "short": SHORT, "full": FULL, "pauses": PAUSED}
+FAULTS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "short": SHORT,
+    "full": FULL,
+    "pauses": PAUSED,
+    "room": ROOM,
+    "all": (*FULL, *PAUSED, *ROOM),
+}
 
 
 def run(root: Path, faults: Sequence[str], *, trips: int, at_once: int, every: float, down: float, quiet: bool = False) -> Report:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from processes import Actor
 from stage import REGISTRY
 
-from .world import FLIGHTS, HERE, HOTELS, PAYMENTS, PLANNER, TRAVELLER, World
+from .world import DRIVERS, FLIGHTS, HERE, HOTELS, PAYMENTS, PLANNER, RIDES, TRAVELLER, World
 
 MINUTES_5 = 300
 PAUSES = (2.5, 5.0, 10.0)
@@ -79,14 +79,24 @@ class Chaos:
 
     def planner_deployed(self) -> None:
         """The agency is ended by SIGTERM, and started again."""
-        planner = self.world.actors[PLANNER]
-        planner.terminate()
-        planner.end()
-        self._restart(PLANNER)
+        self._deploy(PLANNER)
 
     def bank_killed(self) -> None:
         """The bank dies in the midst of payments."""
         self._restart(PAYMENTS)
+
+    def room_killed(self) -> None:
+        """The dispatch dies in the midst of auctions, with ten drivers in its room."""
+        self._restart(RIDES)
+
+    def room_deployed(self) -> None:
+        """The dispatch is ended by SIGTERM, and started again."""
+        self._deploy(RIDES)
+
+    def drivers_killed(self) -> None:
+        """All drivers die in the midst of auctions."""
+        _kill(self.world.actors[DRIVERS])
+        self.world.start_agent(DRIVERS)
 
     def vendor_hangs(self) -> None:
         """A vendor takes connections and answers nothing."""
@@ -107,6 +117,14 @@ class Chaos:
     def bank_paused(self) -> None:
         """The machine of the bank is paused in the midst of payments, whose handler is in a sandbox."""
         self._stop(PAYMENTS, next(self._pauses))
+
+    def room_paused(self) -> None:
+        """The machine of the dispatch is paused in the midst of auctions."""
+        self._stop(RIDES, next(self._pauses))
+
+    def drivers_paused(self) -> None:
+        """The machine of the drivers is paused in the midst of auctions."""
+        self._stop(DRIVERS, next(self._pauses))
 
     def traveller_paused(self) -> None:
         """The machine of the traveller is paused, with calls and approvals under way."""
@@ -169,6 +187,12 @@ class Chaos:
         self.world.start_registry()
         self.world.actors[REGISTRY].listens(self.world.stage.ports["registry"])
 
+    def _deploy(self, domain: str) -> None:
+        actor = self.world.actors[domain]
+        actor.terminate()
+        actor.end()
+        self._restart(domain)
+
     def _restart(self, domain: str, seconds: int = 0) -> None:
         _kill(self.world.actors[domain])
         shifted = {"PYTHONPATH": f"{HERE.parent}:{HERE / 'clock'}", "CLOCK_OFFSET": str(seconds)} if seconds else {}
@@ -198,6 +222,7 @@ class Chaos:
 SHORT = ("vendor_killed", "registry_restarts", "bank_hangs", "vendor_moves", "planner_killed")
 PAUSED = ("bank_paused", "planner_paused", "vendor_paused", "traveller_paused", "bank_paused")
 """Five, so that each agent has a pause of another length in each round."""
+ROOM = ("room_killed", "room_paused", "drivers_killed", "room_deployed", "drivers_paused")
 ONCE = ("version_published", "handler_yanked")
 """Faults that can happen only once in a world, in this order."""
 FULL = (

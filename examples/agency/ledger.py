@@ -43,7 +43,8 @@ class Ledger:
 
     def is_of(self, key: str, owner: ProvedPeer) -> bool:
         """Return whether a key is new, or was used by this agent alone."""
-        return not self._rows.execute("select 1 from journal where key = ? and owner != ?", (key, owner.did)).fetchone()
+        query = "select 1 from journal where key = ? and owner not in (?, '')"
+        return not self._rows.execute(query, (key, owner.did)).fetchone()
 
     def active(self, detail: str) -> int:
         """Return the number of bookings with a detail that were not cancelled."""

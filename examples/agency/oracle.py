@@ -1,8 +1,8 @@
 """The judgement of a run: did each trip end as a person expects, and do all ledgers agree?
 
 A person calls a trip lost for three reasons: no leg was left (409), the traveller did not approve the price (403), or the bank
-refused (402). A lost trip has no booking and no payment. Every other trip has one booking for each leg, and one payment of their
-sum.
+refused (402). A lost trip has no booking, no payment and no ride. Every other trip has one booking for each leg, one payment of
+their sum, and one ride. The room of the drivers numbers its sales: it forgot one if two rides have the same number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import quantiles
 from typing import Any
 
 from .chaos import Fault
-from .world import FLIGHTS, HOTELS, PAYMENTS, TRAVELLER, World, lines_of
+from .world import FLIGHTS, HOTELS, PAYMENTS, RIDES, TRAVELLER, World, lines_of
 
 LOST = ("operation.402", "operation.403", "operation.409")
 RECOVERY = 5.0
@@ -77,28 +77,43 @@ def _mistakes(world: World, results: list[dict[str, Any]]) -> list[str]:
     """Compare the traveller's outcomes with the ledgers of the vendors and the bank."""
     legs = [_active(world.stage.home(domain), "booked") for domain in (FLIGHTS, HOTELS)]
     paid = _active(world.stage.home(PAYMENTS), "captured")
+    rides = _active(world.stage.home(RIDES), "sold")
     names = ("flights", "hotels")
     missing = {f"T{number:04}" for number in range(len(results))} ^ {line["trip"] for line in results}
     found = [f"Trips without one outcome: {sorted(missing)}"] if missing else []
     for line in results:
         trip = line["trip"]
         prices = [leg.pop(f"{trip}-{name}", 0) for leg, name in zip(legs, names, strict=True)]
-        payment = paid.pop(trip, 0)
+        payment, ride = paid.pop(trip, 0), rides.pop(trip, 0)
         if "price" in line:
-            if not all(prices) or not sum(prices) == payment == line["price"]:
-                found.append(f"{trip} was arranged for {line['price']}; its legs are {prices}, its payment is {payment}.")
-        elif line["code"] in LOST and (payment or any(prices)):
-            found.append(f"{trip} was lost ({line['code']}); its legs are {prices}, its payment is {payment}.")
-    left = [key for ledger in (*legs, paid) for key in ledger]
-    return found + ([f"Entries without a trip: {left}"] if left else [])
+            if not all((*prices, ride)) or not sum(prices) == payment == line["price"]:
+                found.append(
+                    f"{trip} was arranged for {line['price']}; its legs are {prices}, its payment is {payment}, its ride {ride}."
+                )
+        elif line["code"] in LOST and (payment or ride or any(prices)):
+            found.append(f"{trip} was lost ({line['code']}); its legs are {prices}, its payment is {payment}, its ride {ride}.")
+    left = [key for ledger in (*legs, paid, rides) for key in ledger]
+    found += [f"Entries without a trip: {left}"] if left else []
+    return found + _forgotten(world.stage.home(RIDES))
+
+
+def _forgotten(home: Path) -> list[str]:
+    """Find the numbers of sales that the room gave twice."""
+    numbers = Counter(detail.partition(" ")[0] for (detail,) in _rows(home, "select detail from journal where event = 'sold'"))
+    twice = [number for number, count in numbers.items() if count > 1]
+    return [f"Sales of the room with the same number: {twice}"] if twice else []
 
 
 def _active(home: Path, event: str) -> dict[str, int]:
     """Return the price of each key with an event that was not cancelled."""
     query = "select key, price from journal where event = ? and key not in (select key from journal where event = 'cancelled')"
+    return dict(_rows(home, query, event))
+
+
+def _rows(home: Path, query: str, *values: str) -> list[Any]:
     rows = sqlite3.connect(f"file:{home / 'ledger.db'}?mode=ro", uri=True)
     try:
-        return dict(rows.execute(query, (event,)).fetchall())
+        return rows.execute(query, values).fetchall()
     finally:
         rows.close()
 

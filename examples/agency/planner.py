@@ -1,8 +1,8 @@
 """The agent planner.example, an agency: python -m agency.planner --home DIR …
 
-It books the legs of a trip, asks the traveller to approve the price, and pays. If the trip is lost on the way, it cancels the
-legs. All keys follow from the key of the trip, so a trip that is arranged again, after a crash in its middle, goes on where it
-was.
+It books the legs of a trip, asks the traveller to approve the price, pays, and orders a ride at the place. If the trip is lost on
+the way, it cancels the legs. All keys follow from the key of the trip, so a trip that is arranged again, after a crash in its
+middle, goes on where it was.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Agency:
         self.agent, self.ledger = agent, ledger
         self.vendors = [VendorPeer(agent, domain) for domain in ("flights.example", "hotels.example")]
         self.bank = agent.peer("payments.example", topic="travel/payment")
+        self.rides = agent.peer("rides.example", topic="travel/rides", role="customer")
 
     async def arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
         if not self.ledger.is_of(trip, owner_of(context)):
@@ -66,6 +67,7 @@ class Agency:
             if not await traveller.call("approve", trip=trip, price=price):
                 raise OperationError(403, "The traveller did not approve the price.")
             await self.bank.call("pay", payment=trip, amount=price)
+            await self.rides.call("order", ride=trip, place=place)  # which is paid to the driver
         except OperationError as error:
             if error.status >= 500:
                 raise

@@ -1,4 +1,4 @@
-"""The world of the agency on one machine: a registry, six domains with their web servers, and six agents as processes.
+"""The world of the agency on one machine: a registry, eight domains with their web servers, and their agents as processes.
 
 Each agent may run at one of two hosts, `a.DOMAIN` and `b.DOMAIN`. The web server of the domain describes where it runs now. The
 stage of the demo makes the registry, the domains and the certificates, and ends every process.
@@ -17,11 +17,11 @@ from processes import BIN, Actor, free_port
 from stage import REGISTRY, Stage
 
 HERE = Path(__file__).parent
-TRAVELLER, PLANNER, FLIGHTS, HOTELS, PAYMENTS, AUDITOR = DOMAINS = tuple(
-    f"{name}.example" for name in ("traveller", "planner", "flights", "hotels", "payments", "auditor")
+TRAVELLER, PLANNER, FLIGHTS, HOTELS, PAYMENTS, RIDES, DRIVERS, AUDITOR = DOMAINS = tuple(
+    f"{name}.example" for name in ("traveller", "planner", "flights", "hotels", "payments", "rides", "drivers", "auditor")
 )
-SERVING = (FLIGHTS, HOTELS, PAYMENTS, PLANNER)
-PROTOCOLS = ("offers", "booking", "payment")
+SERVING = (FLIGHTS, HOTELS, PAYMENTS, RIDES, PLANNER)
+PROTOCOLS = ("offers", "booking", "payment", "rides")
 # A proof is used for 400 seconds: long runs renew it, and see the handler that was yanked. A clock may be 300 seconds fast.
 POLICY = f"""max_age = 400
 publishers = ["did:wba:{PLANNER}"]
@@ -53,7 +53,7 @@ class World:
 
     def start(self) -> None:
         """Start the registry, publish the protocols, and start the agents that serve and the auditor."""
-        self.tell("A registry and six domains")
+        self.tell("A registry and eight domains")
         self.start_registry()
         for domain in DOMAINS:
             self.stage.found(domain)
@@ -63,12 +63,13 @@ class World:
         self.stage.each(lambda domain: self.stage.treaty(domain, "trust", "add", name), DOMAINS)
         for protocol in PROTOCOLS:
             self.publish(HERE / "protocols" / protocol)
-        self.tell("Six agents")
+        self.tell("Seven agents, and ten drivers in a process")
         for domain in SERVING:
             self.start_agent(domain)
         for domain in SERVING:
             self.wait(domain)
-        self.start_agent(AUDITOR)
+        for domain in (DRIVERS, AUDITOR):
+            self.start_agent(domain)
 
     def publish(self, project: Path) -> str:
         """Publish a protocol in the name of the planner, for agents that are started from now on. Return its URI."""

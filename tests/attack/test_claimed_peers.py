@@ -40,6 +40,8 @@ def impostor(domain: str) -> Identity:
 class Keeping:
     """A handler that notes what is stored when it begins, and then stores its own value."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler, keeps: bytes, seen: list[Opened]) -> None:
         self.inner, self.keeps, self.seen = inner, keeps, seen
 

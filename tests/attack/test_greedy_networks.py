@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from bench.sessions import Buyer
@@ -86,10 +87,10 @@ async def test_many_sessions_of_one_network_delay_another_by_one_opening(tmp_pat
     flood, going = 20, asyncio.Event()
 
     class Slow(InlineRuntime):
-        async def open(self, package: HandlerPackage, role: str, **options: str | None) -> RunningHandler:
+        async def open(self, package: HandlerPackage, role: str, **options: Any) -> RunningHandler:
             await going.wait()
-            peers.append(options["peer"] or "")
-            return await super().open(package, role, **options)  # type: ignore[arg-type]
+            peers.append(options["peer"])
+            return await super().open(package, role, **options)
 
     peers = list[str]()
     seller = shop(tmp_path, sandbox=Slow(), capacity=Capacity(openings=1, wait=60))

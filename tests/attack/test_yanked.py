@@ -96,6 +96,8 @@ BOTH = (uri_of(), uri_of("2.0"))
 class Idle:
     """A session of `echo`, whose package has no code: nothing is called in it."""
 
+    kept = None
+
     async def handle(self, event: Event) -> Sequence[Effect]:
         return []
 
@@ -103,7 +105,7 @@ class Idle:
         pass
 
 
-async def open_idle(package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> Idle:
+async def open_idle(package: HandlerPackage, role: str, **options: Any) -> Idle:
     return Idle()
 
 

@@ -1,4 +1,4 @@
-"""A travel agency of six processes while they are killed, moved and hung: no trip fails that a person would not call lost."""
+"""A travel agency of eight processes while they are killed, moved and hung: no trip fails that a person would not call lost."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from agency.ledger import Ledger
 from agency.payments import Bank
+from agency.rides import Rides
 from agency.vendor import Vendor
 from depth import FULL
 
@@ -21,18 +22,18 @@ from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 ROOT = Path(__file__).parents[2]
 AGENCY = ROOT / "examples" / "agency"
-AGENTS = ("traveller", "planner", "vendor", "flights", "hotels", "payments", "auditor", "ledger", "settings")
+AGENTS = ("traveller", "planner", "vendor", "flights", "hotels", "payments", "rides", "drivers", "auditor", "ledger", "settings")
 RETRYING = re.compile(r"retry|again|attempt|backoff|reconnect|sleep\(", re.IGNORECASE)
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 47."""
+    """The report of a run: of 60 trips amid 5 faults, and with all examples of 1,000 trips amid 52."""
     short, full = (
         ["--trips", "60", "--every", "0.3", "--down", "2"],
-        ["--trips", "1000", "--every", "0.35", "--rounds", "3", "--down", "8"],
+        ["--trips", "1000", "--every", "0.35", "--rounds", "2", "--down", "8"],
     )
-    size = [*full, "--faults", "full"] if FULL else [*short, "--faults", "short"]
+    size = [*full, "--faults", "all"] if FULL else [*short, "--faults", "short"]
     folder = tmp_path_factory.mktemp("agency")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'examples'}:{ROOT / 'demo'}"}
     command = [sys.executable, "-m", "agency", "--json", "--at-once", "8", *size, "--keep", str(folder / "world")]
@@ -55,13 +56,18 @@ def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[st
 
 
 async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_path: Path) -> None:
-    for name in ("vendor", "bank"):
+    for name in ("vendor", "bank", "rides"):
         (tmp_path / name).mkdir()
     vendor, bank = Vendor(Ledger(tmp_path / "vendor"), price=100, seats=1), Bank(Ledger(tmp_path / "bank"))
     names = ("planner", "other", "auditor")
     owner, stranger, auditor = (CallContext(peer=ProvedPeer(f"did:wba:{name}.example")) for name in names)
     assert await vendor.book("B1", "LIS-2030-05-02-1", "Ada", owner) == await vendor.book("B1", "another", "Ada", owner)
     await bank.reserve("P1", 100, owner)
+    rides = Rides(Ledger(tmp_path / "rides"))
+    assert await rides.order("R1", "LIS", owner) == 0
+    await rides.sell("R1", "did:wba:driver.example", 2_000, 1)
+    await rides.sell("R1", "did:wba:other.example", 3_000, 2)
+    assert await rides.order("R1", "LIS", owner) == 2_000
     journals = await vendor.journal(0, auditor), await bank.journal(0, auditor)
     claimed = CallContext(peer=ClaimedPeer("did:wba:planner.example"))
     for refused in (
@@ -74,6 +80,8 @@ async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_pa
         bank.reserve("P1", 100, stranger),
         bank.capture("P1", stranger),
         bank.journal(0, owner),
+        rides.order("R1", "LIS", stranger),
+        rides.order("R1", "LIS", claimed),
     ):
         with pytest.raises(OperationError) as failure:
             await refused

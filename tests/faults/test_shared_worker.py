@@ -1,8 +1,10 @@
-"""Fault: the worker of a shared session rests. Real sandboxes, sockets and proofs of DIDs."""
+"""Fault: the worker of a shared session rests, and its agent restarts. Real sandboxes, sockets and proofs of DIDs."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,9 +19,9 @@ SECURE = Policy(encryption="required")
 
 
 @asynccontextmanager
-async def serving(home: Path, config: AgentConfig) -> AsyncIterator[tuple[Agent, str]]:
+async def serving(identity: Identity, config: AgentConfig) -> AsyncIterator[tuple[Agent, str]]:
     """A room that accepts everything, and its address."""
-    async with Agent(Identity.create(), PROTOCOLS, config) as room:
+    async with Agent(identity, PROTOCOLS, config) as room:
 
         @room.provides(ASSEMBLY, role="room")
         async def accept(text: str) -> str:
@@ -45,13 +47,20 @@ class Member:
             yield session
 
 
-async def test_a_session_at_rest_still_has_its_members(tmp_path: Path) -> None:
-    config = AgentConfig(SECURE, home=tmp_path / "room", workers=Passivation(idle=0.1))
+def session_in(home: Path) -> tuple[str, int]:
+    """The seed of the session that is kept in a home, and the texts that its room was asked to accept."""
+    [file] = (home / "rooms").rglob("*.room")
+    session = json.loads(file.read_bytes().partition(b"\n")[2])["session"]
+    return session["seed"], json.loads(b64decode(session["snapshot"]))["asked"]
+
+
+async def test_a_session_at_rest_still_has_its_members_and_goes_on_in_the_next_agent_of_its_home(tmp_path: Path) -> None:
+    identity, config = Identity.create(), AgentConfig(SECURE, home=tmp_path / "room", workers=Passivation(idle=0.1))
     async with AsyncExitStack() as stack:
-        room, url = await stack.enter_async_context(serving(tmp_path, config))
         members = [Member(tmp_path / name) for name in ("ada", "bob")]
         for member in members:
             await stack.enter_async_context(member.agent)
+        room, url = await stack.enter_async_context(serving(identity, config))
         says = [await stack.enter_async_context(member.joined(url)) for member in members]
         assert await says[0].call("say", text="Before.") == 1
         while room.metrics().workers.running:  # noqa: ASYNC110
@@ -61,3 +70,11 @@ async def test_a_session_at_rest_still_has_its_members(tmp_path: Path) -> None:
         for member in members:
             assert [await member.heard.get() for _ in range(2)] == ["1 Before.", "2 After."]
         assert room.metrics().workers.started >= 2
+        await room.aclose()
+        before = session_in(tmp_path / "room")
+        assert before[1] == 2
+        room, url = await stack.enter_async_context(serving(identity, config))
+        again = await stack.enter_async_context(members[0].joined(url))
+        assert await again.call("say", text="Restarted.") == 3
+        assert [await members[0].heard.get() for _ in range(3)] == ["1 Before.", "2 After.", "3 Restarted."]
+        assert session_in(tmp_path / "room") == (before[0], 3)

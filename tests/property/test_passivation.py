@@ -71,6 +71,7 @@ class Diary:
 class Inline:
     """A session of a diary in this process, judged as in the sandbox. `alive`: whether there is a diary, which is the worker."""
 
+    kept = None
     has_calls = False
 
     def __init__(self, role: str) -> None:

@@ -37,6 +37,7 @@ from treaty_handler import Effect, Event, Handler, Session
 from treaty_io.network.did_documents import DidDocument, DidResolver, read_did_document
 from treaty_sandbox.in_process import DeclarativePackage
 from treaty_sandbox.interface import RunningHandler, Runtime, WorkerMetrics
+from treaty_sandbox.kept_session import KeptSession
 from treaty_sandbox.operation_schemas import Operations
 from treaty_sandbox.validation import SessionRules
 
@@ -172,6 +173,7 @@ class InlineHandler:
     session: Session
     rules: SessionRules
     closed: bool = False
+    kept: KeptSession | None = None
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         if not self.rules.enter(event):
@@ -197,7 +199,16 @@ class InlineRuntime:
         if not package.is_declarative:
             _handler(package.digest, package)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+    async def open(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> RunningHandler:
         await asyncio.sleep(self.delay)
         operations = Operations(package.manifest)
         rules = SessionRules(package.manifest.roles[role], operations, [peer])

@@ -415,6 +415,8 @@ def test_a_call_that_does_not_fit_the_protocol_fails_alone(tmp_path: Path) -> No
 class Scripted:
     """A handler of either side that does as the test says: `script` maps an event's type to effects, or to an exception."""
 
+    kept = None
+
     def __init__(self, script: dict[type[Event], Any]) -> None:
         self.script = script
         self.seen: list[Event] = []

@@ -9,6 +9,7 @@ import pytest
 from pauses import pause
 
 from treaty_agent.testing.virtual_time import run
+from treaty_io.awake_clock import AwakeClock
 from treaty_io.awake_timeout import AwakeTimeout
 from treaty_sandbox.processor_clock import ProcessorClock
 from treaty_sandbox.request_timeout import RequestTimeout
@@ -25,6 +26,19 @@ def test_it_is_over_after_its_seconds() -> None:
         async with AwakeTimeout(8):
             await asyncio.sleep(7)
         await asyncio.sleep(60)  # it cancels nobody after its block
+
+    run(main())
+
+
+def test_a_clock_knows_what_is_left() -> None:
+    async def main() -> None:
+        clock = AwakeClock(8)
+        clock.start()
+        await asyncio.sleep(3)
+        assert round(clock.remaining, 3) == 5
+        await asyncio.sleep(60)
+        assert clock.remaining == 0
+        clock.stop()
 
     run(main())
 

@@ -24,6 +24,8 @@ PRODUCT = {"productId": "P12345"}
 class NoWorker:
     """A handler whose next events of a kind get no worker."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler, kind: type[Event], times: int) -> None:
         self.inner, self.kind, self.times = inner, kind, times
 

@@ -338,6 +338,8 @@ def test_001_26_details_are_exchanged_only_of_what_both_speak(tmp_path: Path) ->
 class Slow:
     """A handler that takes its time for what it receives."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler, seconds: Callable[[], float]) -> None:
         self.inner, self.seconds = inner, seconds
 
@@ -399,6 +401,7 @@ def test_001_09_a_responder_in_trouble_says_so_and_the_initiator_asks_again(tmp_
 class Keeping:
     """A handler that keeps a value when it is first opened, and notes what it finds."""
 
+    kept = None
     found: list[dict[str, bytes]]
 
     def __init__(self, inner: RunningHandler, found: list[dict[str, bytes]]) -> None:
@@ -424,6 +427,8 @@ def test_001_12_what_a_handler_kept_and_calls_that_wait_go_over_to_the_next_prot
 
         class Deaf(Keeping):
             """Never answers what it receives, as long as it is so."""
+
+            kept = None
 
             async def handle(self, event: Event) -> Sequence[Effect]:
                 effects = await super().handle(event)

@@ -27,6 +27,8 @@ ROLE = product_info(URI_2).package.manifest.roles["provider"]
 class Asking:
     """A handler that answers what it receives with the effects that were set."""
 
+    kept = None
+
     def __init__(self) -> None:
         self.effects: Sequence[Effect] = ()
         self.seen: list[Event] = []

@@ -9,7 +9,7 @@ import pytest
 
 from treaty_agent.testing.virtual_time import run
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
-from treaty_handler import Effect, Event, Opened, Received, Send
+from treaty_handler import Effect, Event, Opened, Received, Send, Timer
 from treaty_io.admission.message_turns import HEAVY
 from treaty_io.places import asker
 from treaty_sandbox.passivation import Passivation, PassiveHandler, WorkerPool
@@ -28,6 +28,7 @@ class Counter:
     """A session of a handler that adds up what it receives. It has no snapshot of a sum over a hundred. `has_calls`: whether its
     next event comes soon. `may_go_on`: whether `snapshot` is that of the last event."""
 
+    kept = None
     has_calls = may_go_on = False
 
     def __init__(self, case: Case) -> None:
@@ -49,6 +50,9 @@ class Counter:
         if isinstance(event, Received) and event.data == b"fatal":
             self.worker.alive = False
             raise Refused("handler.failed", "The handler raised.")
+        if isinstance(event, Timer):
+            self.worker.alive = False
+            raise Unavailable("sandbox.died", "It died.")
         if not isinstance(event, Received):
             return []
         if event.data == b"deadly":
@@ -511,7 +515,8 @@ def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch
 
 
 @simulated
-async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_and_not_an_event_that_kills_each() -> None:
+@pytest.mark.threat(379)
+async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_and_not_a_timer_that_kills_each() -> None:
     case = Case()
     handler = await case.open()
     case.sessions[0].may_go_on = True
@@ -524,8 +529,12 @@ async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_a
         await add(handler, 4)
     case.broken = False
     assert await add(handler, 4) == 7
-    with pytest.raises(Unavailable):
+    with pytest.raises(Refused) as refused:
         await handler.handle(Received(peer=PEER, data=b"deadly"))
+    assert (refused.value.code, case.living) == ("session.message", 0)
+    assert await add(handler, 1) == 8  # the message cost its sender alone
+    with pytest.raises(Unavailable):
+        await handler.handle(Timer(name="deadly"))
     with pytest.raises(Unavailable):
         await add(handler, 1)
-    assert (len(case.workers), case.living) == (4, 0)
+    assert (len(case.workers), case.living) == (6, 0)

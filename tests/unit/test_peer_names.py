@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from loopback import Loopback, response
 from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, shop
+from pauses import pause
 
 from treaty_agent.discovery.cache import CachedDiscoverer
 from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
@@ -241,6 +242,8 @@ async def test_a_peer_that_accepts_and_drops_gets_a_bounded_number_of_connection
 class Dying:
     """A handler that dies with each message of its peer."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler) -> None:
         self.inner = inner
 
@@ -279,3 +282,19 @@ async def test_closing_a_peer_fails_the_calls_that_wait_for_a_session(tmp_path: 
                 await calling
             assert closed.value.code == "peer.closed"
     server.close()
+
+
+@pytest.mark.parametrize("limits", [({}, {"within": 1.0}), ({"timeout": 1.0}, {})], ids=["call", "connecting"])
+async def test_a_pause_of_this_process_takes_no_time_of_a_call_nor_of_connecting(
+    tmp_path: Path, limits: tuple[dict[str, float], dict[str, float]]
+) -> None:
+    seller, customer = shop(tmp_path), buyer(tmp_path)
+    async with customer.agent, listening(seller) as port:
+        peer = customer.agent.peer(f"ws://127.0.0.1:{port}", topic=TOPIC, **limits[0])  # type: ignore[arg-type]
+        calling = asyncio.create_task(peer.call("getProductInfo", PRODUCT, **limits[1]))
+        for _ in range(4):
+            await asyncio.sleep(0)
+        pause(1.2)  # in the midst of the handshake
+        assert await calling == LAPTOP
+        await peer.aclose()
+    await seller.agent.aclose()

@@ -307,6 +307,8 @@ async def test_both_sides_record_a_flow_session_that_replays(tmp_path: Path) -> 
 class Noting:
     """A handler that notes the parameters it is opened with."""
 
+    kept = None
+
     def __init__(self, inner: RunningHandler, seen: list[dict[str, Any]]) -> None:
         self.inner, self.seen = inner, seen
 

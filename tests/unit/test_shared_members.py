@@ -16,6 +16,8 @@ from treaty_agent.testing.memory_registry import RegistryView
 from treaty_agent.transport import memory
 from treaty_agent.transport.connection import ConnectionLost
 from treaty_consensus.kinds import Report
+from treaty_handler import Effect, Event, Received
+from treaty_sandbox.in_process import LocalSession
 
 PATIENT = SessionTimeouts(send=1000.0, idle=10_000.0)
 
@@ -99,6 +101,30 @@ def test_an_error_in_the_moment_of_a_send_costs_that_member_alone(error: Excepti
         assert await says.call("say", text="Three.") == 2
         await ada.has_heard("One.", "Three.")
         await serving
+
+    meet(test)
+
+
+@pytest.mark.threat(379)
+def test_a_message_that_the_handler_cannot_get_costs_its_sender_the_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = LocalSession.handle
+
+    async def refuse(session: LocalSession, event: Event) -> list[Effect]:
+        if isinstance(event, Received) and session.role == "room" and b"Die." in event.data:
+            raise Refused("session.message", "It ended the worker twice.")
+        return await handle(session, event)
+
+    monkeypatch.setattr(LocalSession, "handle", refuse)
+
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, says = await meeting.joined(stack, "ada.example")
+        _, bob_says = await meeting.joined(stack, "bob.example")
+        with pytest.raises(TreatyError) as caught:
+            await bob_says.call("say", text="Die.")
+        assert caught.value.peer_code == "session.message"
+        await meeting.until(1)
+        assert await says.call("say", text="Go on.") == 1
+        await ada.has_heard("Go on.")
 
     meet(test)
 

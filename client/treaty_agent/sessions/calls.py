@@ -73,7 +73,8 @@ class CallTable:
     """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
     that this side served, where it began the session. `worked`: set at the first of either."""
 
-    def __init__(self, session: CallingSession) -> None:
+    def __init__(self, session: CallingSession, *, prefix: str = "") -> None:
+        """`prefix`: of the ids of calls, which are unique in a session, also in one that a former process began."""
         self.replies = self.work = 0
         self.worked = asyncio.Event()
         self._session = session
@@ -87,7 +88,7 @@ class CallTable:
         self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
         self._turn = asyncio.Lock()
-        self._numbers = itertools.count(1)
+        self._ids = (f"{prefix}{number}" for number in itertools.count(1))
 
     async def make(
         self,
@@ -103,7 +104,7 @@ class CallTable:
         `within`: fewer seconds than the operation's own time. The end of either raises `OutcomeUnknown`, or `Unavailable`
         (`session.late`) for a call that was not issued. `limited`: the caller gave a `within`. `trace`: its span.
         """
-        call = self._enter(OpenCall(str(next(self._numbers)), operation, arguments, limited=limited))
+        call = self._enter(OpenCall(next(self._ids), operation, arguments, limited=limited))
         began, limit = asyncio.get_running_loop().time(), self._session.time_limit(operation)
         # The limit includes the wait for room, and the middleware: neither may hold the caller for ever.
         seconds = limit if within is None else min(limit, within)
@@ -125,7 +126,7 @@ class CallTable:
     ) -> AsyncGenerator[Any, None]:
         """Call a stream and yield its items; see `Session.stream`. Report the time and outcome of its first answer. `within`:
         until the first item. `limited`: as in `make`."""
-        call = OpenCall(str(next(self._numbers)), operation, arguments, OpenStream(), kind=OperationKind.STREAM, limited=limited)
+        call = OpenCall(next(self._ids), operation, arguments, OpenStream(), kind=OperationKind.STREAM, limited=limited)
         described = self._described(call, None)
         with self._session.pipeline.recorded(described) as described:
             async with aclosing(self._session.pipeline.stream(described, partial(self._items, call, within))) as items:

@@ -12,6 +12,9 @@
     End       ends the session
     Audit     in the log of this module, already escaped
 
+A shared session is kept on disk (`room_file`): after each event, after its `Persist` and `SetTimer`, and before all effects that
+others see. So nothing that they were told is lost when this process is killed.
+
 All methods that give events are called from one task, the task of the connection, one at a time. A timer and a function's answer
 are posted to that task.
 """
@@ -26,6 +29,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Role
@@ -39,6 +44,7 @@ from treaty_handler import (
     Emit,
     End,
     Event,
+    Failure,
     Invoke,
     Multicast,
     Opened,
@@ -49,6 +55,7 @@ from treaty_handler import (
     Renegotiated,
     Request,
     Requested,
+    Result,
     Return,
     Send,
     SetTimer,
@@ -61,11 +68,14 @@ from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_sandbox.in_process import LocalSession
 from treaty_sandbox.interface import RunningHandler
+from treaty_sandbox.kept_session import KeptSession
+from treaty_sandbox.validation import MAX_SECONDS
 
 from .handler_context import HandlerContext, HandlerPort
 from .handler_state import HandlerState
 from .invocations import LOCAL_FAULTS, Invocations, event_time
 from .operations import OperationHandlers
+from .room_file import RoomFile
 
 ATTEMPTS = 2
 """Times that an event which cannot be refused waits for a worker. Then the session ends."""
@@ -103,11 +113,17 @@ class HandlerHost:
         functions: OperationHandlers,
         store: HandlerState,
         port: HandlerPort,
+        room: RoomFile | None = None,
     ) -> None:
+        """`room`: of a shared session, which the caller has taken up and releases."""
         self.role = context.role
         self.is_open = False
         self._handler, self._context, self._store = handler, context, store
-        self._port = port
+        self._port, self._room = port, room
+        # The functions of a former process that have no `Result` yet.
+        self._orphans: frozenset[str] = frozenset()
+        # The times of timers in milliseconds since 1970, as the room has them: one that is not set again changes nothing in it.
+        self._walls: dict[float, int] = {}
         # One alarm for all timers, made for the first: so they keep their order after a pause of this process.
         self._timers: dict[str, float] = {}
         self._alarm: Alarm | None = None
@@ -134,7 +150,11 @@ class HandlerHost:
         return self._invocations.working(streams=streams, peer=peer) if self._invocations is not None else 0
 
     async def open(self) -> None:
-        """Give the first event. Raises `TreatyError`."""
+        """Give the first event, or go on with a session of a former process. Raises `TreatyError`."""
+        if self._room is not None and self._room.kept is not None:
+            await self._go_on(self._room.kept)
+            self.is_open = True
+            return
         stored, is_proved = await self._store.load(), isinstance(self._context.peer, ProvedPeer)
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=event_time()))
         self.is_open = True
@@ -227,9 +247,50 @@ class HandlerHost:
                 # The event was not delivered. The application's call is refused, which a message of the peer cannot be.
                 if error.code != SessionCode.BUSY or isinstance(event, Call) or last:
                     raise
+        if self._room is not None:
+            effects = await self._kept(self._room, event, effects)
         # In order: `Persist` is durable before a later `Send` leaves.
         for effect in effects:
             await self._do(effect, cause or _NO_CAUSE)
+
+    async def _go_on(self, kept: KeptSession) -> None:
+        """Tell the handler that the members, functions and calls of a former process are gone. Its timers go on."""
+        now, wall = asyncio.get_running_loop().time(), event_time()
+        for name, due in kept.timers.items():
+            # The clock may have been set back meanwhile: no handler waits for longer than it may ask for.
+            left = min(max(due - wall, 0) / 1000, MAX_SECONDS)
+            self._walls[now + left] = due
+            self._ring_for(name, now + left)
+        self._orphans = frozenset(kept.invokes)
+        for peer in kept.peers:
+            await self.peer_lost(peer)
+        gone = Failure(code=503, message="The agent was restarted. It is unknown whether the function was done.")
+        for call in kept.invokes:
+            if call in self._orphans:  # else the handler has cancelled it
+                self._orphans -= {call}
+                await self._give(Result(call=call, error=gone, at=event_time()))
+        for call in kept.calls:
+            await self._give(Cancelled(call=call, at=event_time()))
+
+    async def _kept(self, room: RoomFile, event: Event, effects: Sequence[Effect]) -> list[Effect]:
+        """Perform the effects that belong to the state, and keep the session. Return the effects that are left."""
+        for effect in effects:
+            if isinstance(effect, Persist | SetTimer):
+                await self._do(effect, _NO_CAUSE)
+        kept = self._handler.kept
+        if kept is not None:
+            await room.write(msgspec.structs.replace(kept, timers=self._wall_times()))
+        else:
+            # An older session would come back after a restart, without the things that members were told since.
+            room.remove()
+            if not isinstance(event, Close) and not any(isinstance(effect, End) for effect in effects):
+                _log.warning("The session of %s has no snapshot within the cap. It ends with this process", self.role.name)
+        return [effect for effect in effects if not isinstance(effect, Persist | SetTimer)]
+
+    def _wall_times(self) -> dict[str, int]:
+        now, wall = asyncio.get_running_loop().time(), event_time()
+        self._walls = {due: self._walls.get(due) or wall + round(1000 * (due - now)) for due in self._timers.values()}
+        return {name: self._walls[due] for name, due in self._timers.items()}
 
     async def _handle(self, event: Event) -> Sequence[Effect]:
         if isinstance(self._handler, LocalSession):
@@ -254,6 +315,10 @@ class HandlerHost:
                 self._invocations = self._invocations or Invocations(self._functions, self._context, self._port, self._give)
                 # A handler does no I/O, so the functions that it invokes at a message belong to that message.
                 self._invocations.begin(effect, self.role.invokes[effect.operation], self._port.origin(), cause.received)
+            case Request(call=call) if call in self._orphans:
+                pass  # its `Result` follows
+            case Cancel(call=call) if call in self._orphans:
+                self._orphans -= {call}
             case Request() if self._invocations is not None:
                 self._invocations.request(effect)
             case Cancel() if self._invocations is not None:
@@ -289,7 +354,10 @@ class HandlerHost:
         if effect.seconds is None:
             self._timers.pop(effect.name, None)
             return
-        due = self._timers[effect.name] = asyncio.get_running_loop().time() + effect.seconds
+        self._ring_for(effect.name, asyncio.get_running_loop().time() + effect.seconds)
+
+    def _ring_for(self, name: str, due: float) -> None:
+        self._timers[name] = due
         # A timer that was cancelled or put off rings in vain. To look for the first here would cost each `SetTimer` all timers.
         if due < self._due_at:
             self._ring_at(due)

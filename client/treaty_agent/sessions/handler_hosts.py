@@ -26,6 +26,7 @@ from .invocations import MAX_SHARED
 from .middleware import CallPipeline
 from .operation_errors import FunctionFault
 from .operations import Functions, OperationHandlers
+from .room_file import RoomFile
 from .shared_handler import MemberHandler, SharedHandler, SharedSettings
 
 
@@ -113,7 +114,7 @@ class HandlerHosts:
 
     def shared(self, protocol: SpokenProtocol, role: Role) -> SharedHandler:
         """Return the session of a shared role; a new one begins if there is none."""
-        key, digest = (protocol.uri, role.name), protocol.package.digest
+        key, digest, room = (protocol.uri, role.name), protocol.package.digest, self._room(protocol, role)
         shared = self._shared.get(key)
         if shared is not None and shared.settings.digest == digest:
             return shared
@@ -123,17 +124,23 @@ class HandlerHosts:
         async def start(port: HandlerPort, send_to: SendTo) -> HandlerHost:
             request = HostRequest(UNNAMED, False, role=role.name)
             _, functions = self._served(protocol, request)
-            return await self._start(port, protocol, role, functions, request, send_to)
+            return await self._start(port, protocol, role, functions, request, send_to, room)
 
         def ended(ended: SharedHandler) -> None:
             self._open.discard(ended)
             if self._shared.get(key) is ended:
                 del self._shared[key]
 
-        settings = SharedSettings(protocol.uri, role, digest, self._capacity, self.pipeline, start)
+        settings = SharedSettings(protocol.uri, role, digest, room, self._capacity, self.pipeline, start)
         shared = self._shared[key] = SharedHandler(settings, ended)
         self._open.add(shared)
         return shared
+
+    async def reopen(self, protocol: SpokenProtocol) -> None:
+        """Go on with the shared session that a former process of this home kept, if there is one. Raises `TreatyError`."""
+        role, _ = self._served(protocol, RESPONDER)
+        if role.is_shared and self._room(protocol, role).exists:
+            await self.shared(protocol, role).begun()
 
     def outdate(self, uri: str) -> None:
         """End the shared sessions of a protocol when their last members have left."""
@@ -141,9 +148,16 @@ class HandlerHosts:
             if shared.settings.protocol == uri:
                 shared.outdate()
 
-    async def close(self, uri: str = "") -> None:
-        """End the shared sessions, or those of one protocol. Never raises."""
-        await asyncio.gather(*(shared.close() for shared in list(self._open) if uri in ("", shared.settings.protocol)))
+    async def end(self, uri: str) -> None:
+        """End the shared sessions of a protocol. Never raises."""
+        await asyncio.gather(*(shared.close(rests=False) for shared in list(self._open) if shared.settings.protocol == uri))
+
+    async def close(self) -> None:
+        """End the work of the agent. Shared sessions that are kept rest, the others end. Never raises."""
+        await asyncio.gather(*(shared.close(rests=True) for shared in list(self._open)))
+
+    def _room(self, protocol: SpokenProtocol, role: Role) -> RoomFile:
+        return RoomFile(self._home, protocol.uri, role.name, self._local, protocol.package.digest)
 
     async def _start(
         self,
@@ -153,8 +167,10 @@ class HandlerHosts:
         functions: OperationHandlers,
         request: HostRequest,
         send_to: SendTo | None = None,
+        room: RoomFile | None = None,
     ) -> HandlerHost:
-        handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer.did)
+        kept = room.kept if room is not None else None
+        handler = await self._runtime.open(protocol.package, role.name, local=self._local, peer=request.peer.did, kept=kept)
         context = HandlerContext(
             request.peer,
             role,
@@ -177,7 +193,8 @@ class HandlerHosts:
             return HandlerHost(handler, context, request.answers, NullState(), port)
         if protocol.package.is_declarative and isinstance(handler, LocalSession):
             return HandlerHost(handler, context, functions, NullState(), port)  # forms keep nothing
-        return HandlerHost(handler, context, functions, self._state(protocol, role, request, is_shared=send_to is not None), port)
+        store = self._state(protocol, role, request, is_shared=send_to is not None)
+        return HandlerHost(handler, context, functions, store, port, room)
 
     async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the

@@ -24,7 +24,7 @@ import logging
 import math
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
 from treaty_io import durable, tracing
 from treaty_io.afterwards import Afterwards
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import ClientStatusCode, ConnectionCode, FlowCode, HelloCode, PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity, ProvedPeer
@@ -130,11 +131,14 @@ class SessionOpener:
         # A task of its own: closing a connection to a peer that hangs takes seconds, and the caller has no time left.
         opening = self._context.work.spawn(self._open(name, request))
         try:
-            done, _ = await asyncio.wait({opening}, timeout=limit)
+            async with AwakeTimeout(limit) if limit is not None else nullcontext():
+                await asyncio.wait({opening})
+        except TimeoutError:
+            pass
         except asyncio.CancelledError:
             self._give_up(opening)
             raise
-        if done:
+        if opening.done():
             return opening.result()
         waiting = self.waiting
         self._give_up(opening)

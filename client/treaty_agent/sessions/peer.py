@@ -12,6 +12,8 @@ share it. A failed call is repeated only if that is safe:
     answered, also with an error            the answer
     an error of this side's middleware      the error
 
+A pause of this process counts a part at most of the time of a call, and of the time for connecting.
+
 There are no parallel attempts. The first repetition is at once, later ones follow after a random pause, as in `Backoff`.
 """
 
@@ -21,12 +23,15 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_io import tracing
+from treaty_io.awake_clock import AwakeClock
+from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import PeerCode, SessionCode
 from treaty_io.errors import PeerUnavailable
 
@@ -83,9 +88,9 @@ class Peer:
         attempts, trace, limited = _Attempts(self._backoff, within), next_trace(), within is not None
         arguments = dict(arguments, **named)
         # One trace for all attempts, and for the opening of the session.
-        with tracing.span("peer call"):
+        with tracing.span("peer call"), attempts:
             while True:
-                pooled = await self._pool.get(attempts.deadline, self._backoff)
+                pooled = await self._pool.get(attempts.clock, self._backoff)
                 attempts.begin()
                 try:
                     return await pooled.session.attempt(operation, arguments, within=attempts.left, limited=limited, trace=trace)
@@ -114,37 +119,46 @@ class Peer:
 
     async def _items(self, operation: str, arguments: dict[str, Any], within: float | None) -> AsyncGenerator[Any, None]:
         attempts, has_begun, limited = _Attempts(self._backoff, within), False, within is not None
-        while True:
-            pooled = await self._pool.get(attempts.deadline, self._backoff)
-            attempts.begin()
-            try:
-                opened = pooled.session.attempt_stream(operation, arguments, within=attempts.left, limited=limited)
-                async with opened as items:
-                    async for item in items:
-                        has_begun = True
-                        yield item
-                return
-            except TreatyError as error:
-                # The items that were given would come twice.
-                if has_begun:
-                    raise
-                failure = error
-            finally:
-                self._pool.put(pooled)
-            await attempts.next(failure, pooled)
+        with attempts:
+            while True:
+                pooled = await self._pool.get(attempts.clock, self._backoff)
+                attempts.begin()
+                try:
+                    opened = pooled.session.attempt_stream(operation, arguments, within=attempts.left, limited=limited)
+                    async with opened as items:
+                        async for item in items:
+                            has_begun = True
+                            yield item
+                    return
+                except TreatyError as error:
+                    # The items that were given would come twice.
+                    if has_begun:
+                        raise
+                    failure = error
+                finally:
+                    self._pool.put(pooled)
+                await attempts.next(failure, pooled)
 
 
 class _Attempts:
-    """The attempts of one call. `deadline`: the time when they must be over, or None."""
+    """The attempts of one call. `clock`: their time, or None. Use them as `with`."""
 
     def __init__(self, backoff: Backoff, within: float | None) -> None:
-        self.deadline = None if within is None else self._now() + within
+        self.clock = None if within is None else AwakeClock(within)
         self._backoff, self._failures, self._began = backoff, 0, 0.0
+
+    def __enter__(self) -> None:
+        if self.clock is not None:
+            self.clock.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.clock is not None:
+            self.clock.stop()
 
     @property
     def left(self) -> float | None:
         """The seconds that are left, or None."""
-        return None if self.deadline is None else self.deadline - self._now()
+        return None if self.clock is None else self.clock.remaining
 
     def begin(self) -> None:
         """Note the beginning of an attempt."""
@@ -158,7 +172,9 @@ class _Attempts:
             if error.operation is None or not error.operation.idempotent:
                 raise error
             # All attempts together have the time of one.
-            self.deadline = self.deadline or self._began + error.operation.timeout
+            if self.clock is None:
+                self.clock = AwakeClock(max(self._began + error.operation.timeout - self._now(), 0.0))
+                self.clock.start()
         elif error.code == SessionCode.BUSY:
             pooled.is_busy = pooled.calls > 0  # the handler refused it before it sent anything
         elif isinstance(error, OperationError) or error.code in _FINAL or not pooled.session.is_over:
@@ -167,7 +183,7 @@ class _Attempts:
         if self.left is not None and self.left <= 0:
             raise error
         try:
-            async with asyncio.timeout_at(self.deadline):
+            async with asyncio.timeout(self.left):
                 # The first repetition is at once: a peer that goes away in good order is usually there again.
                 if self._failures == 1 < self._backoff.attempts or await self._backoff.pause(self._failures):
                     return
@@ -213,9 +229,9 @@ class SessionPool:
         self._room = asyncio.Event()
         self._closed = False
 
-    async def get(self, deadline: float | None, backoff: Backoff) -> PooledSession:
-        """Return a session for one call, and open one if there is none. `put` it back. Raises the errors of
-        `SessionOpener.open`."""
+    async def get(self, clock: AwakeClock | None, backoff: Backoff) -> PooledSession:
+        """Return a session for one call, and open one if there is none. `put` it back. `clock`: the time for it. Raises the
+        errors of `SessionOpener.open`."""
         while True:
             if self._closed:
                 raise Refused(PeerCode.CLOSED, "This peer was closed.", fix="Make another one: agent.peer(…).")
@@ -226,7 +242,7 @@ class SessionPool:
                 pooled.calls += 1
                 return pooled
             try:
-                async with asyncio.timeout_at(deadline):
+                async with AwakeTimeout(clock.remaining) if clock is not None else nullcontext():
                     if len(self._sessions) < self._settings.sessions or self._opening is not None:
                         opening = self._begin_opening(backoff)
                         # `wait`, because a caller that gives up must not end it for the others, nor be ended by `aclose`.
@@ -306,20 +322,23 @@ class SessionPool:
 
     async def _open(self, backoff: Backoff) -> PooledSession:
         """Open a session, again after failures that may pass, for as long as connecting may take."""
-        now = asyncio.get_running_loop().time
         limit = self._timeout if self._timeout is not None else self._opener.time_limit(self._request)
-        until, failures = None if limit is None else now() + limit, 0
-        if until is not None:
+        if limit is None:
+            return await self._open_within(None, backoff)
+        with AwakeClock(limit) as clock:
             # The time bounds the attempts. Pauses are short, so that the waiting calls go on soon after the peer is back.
-            backoff = replace(backoff, attempts=sys.maxsize, most=_PAUSE)
+            return await self._open_within(clock, replace(backoff, attempts=sys.maxsize, most=_PAUSE))
+
+    async def _open_within(self, clock: AwakeClock | None, backoff: Backoff) -> PooledSession:
+        limit, failures = clock.remaining if clock is not None else None, 0
         while True:
-            left = None if until is None else max(until - now(), 0.0)
             try:
+                left = clock.remaining if clock is not None else None
                 opened = await self._opener.open(self._name, self._request, within=left)
                 self._failure = None
-                return PooledSession(opened, now())
+                return PooledSession(opened, asyncio.get_running_loop().time())
             except Unavailable as error:
-                is_late = until is not None and now() >= until
+                is_late = clock is not None and clock.remaining <= 0
                 if is_late and self._failure is not None and failures:
                     raise self._never_open(limit, error) from self._failure
                 failures, self._failure = failures + 1, error
@@ -330,7 +349,7 @@ class SessionPool:
                     raise
                 _log.info("No session with %s yet: %s", self._name.text, error)
                 try:
-                    async with asyncio.timeout_at(until):
+                    async with asyncio.timeout(clock.remaining if clock is not None else None):
                         if not await backoff.pause(failures):
                             raise
                 except TimeoutError:

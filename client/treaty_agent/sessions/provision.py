@@ -159,7 +159,7 @@ async def stop_providing(context: AgentContext, uri: str) -> None:
     context.served.note_change()
     _log.info("%s is withdrawn.", uri)
     await part(context.work.connections.speaking(uri), SessionCode.WITHDRAWN, context.timeouts.drain)
-    await context.hosts.close(uri)
+    await context.hosts.end(uri)
     # Last: the calls above may run in its threads.
     service.functions.close()
 
@@ -293,6 +293,11 @@ async def _get_ready(context: AgentContext, uri: str, service: Service) -> bool:
             raise
         service.is_away = False
         await _check(context, service, protocol)
+        try:
+            await context.hosts.reopen(protocol)
+        except Unavailable:
+            service.is_away = True  # the process before may still have the room
+            raise
     except TreatyError as error:
         _note(context, uri, error)
         return False

@@ -9,6 +9,10 @@ ends in any way. `SharedHandler` gives the events of all members to the handler,
 a member go to the outbox of its connection. A member whose outbox is full, or whose connection refuses a message, is dropped, and
 the others go on. An error of the handler ends the sessions of all members.
 
+The session is kept on disk (`room_file`), and the next process of this home goes on with it: without members, which come back. So
+the end of the agent lets it rest, and the handler gets no `Close`. The file goes when the session ends. It stays at a fault of
+this machine, such as a full disk: then the next session goes on with it too.
+
 A member is known by its DID. A later connection that proves the same DID replaces the earlier one, as in a chat server: after a
 loss that this side did not notice, a member can come back. A connection that only claims the DID of a member is refused, so that
 a stranger cannot take a place that is held.
@@ -21,6 +25,7 @@ steps of its connection go on meanwhile. When more than `MAX_WAITING` bytes wait
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -28,6 +33,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from treaty_anp.call_metadata import CallMetadata
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.handler import Role
 from treaty_handler import Return, Send, Value
@@ -44,22 +50,27 @@ from .handler_host import HandlerHost
 from .interfaces import CANCELLING_TIME, Capacity, SessionTimeouts, Step
 from .invocations import MAX_SHARED
 from .middleware import CallPipeline
+from .room_file import RoomFile
 from .wire import MAX_BACKLOG
 
 MEMBER_FAULTS: Final = frozenset((SessionCode.MESSAGE, SessionCode.PEER, SessionCode.BUSY))
 """The codes of an event that the handler did not get. They end the member's session, and no other."""
 MAX_WAITING: Final = 8 * MAX_BACKLOG
 """Bytes that wait for all members together. Without it each of many members that read nothing could hold `MAX_BACKLOG`."""
+_PASSING = frozenset((SystemCode.FILE, SessionCode.BUSY, SessionCode.INTERNAL))
+"""The codes of errors that are not the handler's: the session is kept as before the event."""
 _INTERNAL = "This side failed; its log says why."
 _log = limited_logger(__name__)
 
 
 class SharedSettings(NamedTuple):
-    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `start`: load it; may raise."""
+    """The surroundings of a shared session. `protocol`: its URI. `digest`: of the handler. `room`: its file. `start`: load the
+    handler; may raise."""
 
     protocol: str
     role: Role
     digest: str
+    room: RoomFile
     capacity: Capacity
     pipeline: CallPipeline
     start: Callable[[HandlerPort, SendTo], Awaitable[HandlerHost]]
@@ -83,9 +94,10 @@ class SharedHandler(CallingSession):
         self._host: HandlerHost | None = None
         self._cause: MemberHandler | None = None
         self._error: TreatyError | None = None
-        self._is_outdated = False
+        self._is_outdated = self._rests = False
+        self._has_begun = asyncio.Event()
         self.pipeline = settings.pipeline
-        self.calls = CallTable(self)
+        self.calls = CallTable(self, prefix=f"{secrets.token_hex(4)}-")
         # A context of its own: the session outlives the connection that began it, and works for all networks.
         self._task = asyncio.create_task(self._run(), context=Context())
 
@@ -155,14 +167,25 @@ class SharedHandler(CallingSession):
 
     # Called by the agent
 
+    async def begun(self) -> None:
+        """Wait until the handler has begun, or goes on. Raises the error of a session that has not."""
+        await self._has_begun.wait()
+        if self._error is not None:
+            raise self._error
+
     def outdate(self) -> None:
         """End the session when its last member has left: further members join another one."""
         self._is_outdated = True
         self._end_if_outdated()
 
-    async def close(self) -> None:
-        """Tell the handler that the session ends, perform its last effects and end the sessions of all members. Never raises."""
-        self.post(self._say_goodbye)
+    async def close(self, *, rests: bool) -> None:
+        """End the sessions of all members. Never raises.
+
+        `rests`: the session goes on in the next process of this home, if it is kept. Otherwise the handler is told that it ends,
+        and its last effects are performed.
+        """
+        self._rests = rests
+        self.post(self._rest if rests else self._say_goodbye)
         # Bounded: a step before this one may hang in a handler. After the last step functions are stopped, which has a time too.
         _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
         if late and self.is_over:
@@ -252,8 +275,10 @@ class SharedHandler(CallingSession):
 
     async def _run(self) -> None:
         try:
+            self.settings.room.take_up()
             self._host = await self.settings.start(self, self.send_to)
             await self._host.open()
+            self._has_begun.set()
             await self.calls.issue()
             while not self.is_over:
                 step = await self._steps.get()
@@ -297,6 +322,12 @@ class SharedHandler(CallingSession):
             self._cause = None
             asker.reset(turn)
 
+    async def _rest(self) -> None:
+        if self.settings.room.exists:
+            await self.end(None)
+        else:
+            await self._say_goodbye()
+
     async def _say_goodbye(self) -> None:
         assert self._host is not None
         await self._host.say_goodbye()
@@ -314,9 +345,10 @@ class SharedHandler(CallingSession):
             except TreatyError as error:
                 if error.code not in MEMBER_FAULTS:
                     raise
-                self.leave(member)
+                # First: `leave` settles the wait of a member that leaves by itself.
                 if not done.done():
                     done.set_exception(error)
+                self.leave(member)
             else:
                 if not done.done():
                     done.set_result(None)
@@ -350,8 +382,13 @@ class SharedHandler(CallingSession):
 
     async def _wind_up(self) -> None:
         self.is_over = True
-        self._ended(self)
         error = self._error
+        # Before another session may begin, which takes the file up.
+        if self._has_begun.is_set() and not self._rests and (error is None or error.code not in _PASSING):
+            self.settings.room.remove()
+        self.settings.room.release()
+        self._has_begun.set()
+        self._ended(self)
         self.calls.end(error or session_over())
         members, self._members = list(self._members.values()), {}
         for member in members:

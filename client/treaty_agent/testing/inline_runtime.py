@@ -17,6 +17,7 @@ from treaty_consensus.handler import HandlerPackage
 from treaty_handler import Handler
 from treaty_sandbox.in_process import CompiledPackage, DeclarativePackage, LocalWorker
 from treaty_sandbox.interface import RunningHandler, WorkerMetrics
+from treaty_sandbox.kept_session import KeptSession
 from treaty_sandbox.operation_schemas import Operations
 
 _numbers = itertools.count()
@@ -34,9 +35,18 @@ class InlineRuntime:
         """Import a package."""
         self._load(package)
 
-    async def open(self, package: HandlerPackage, role: str, *, local: str, peer: str, seed: str | None = None) -> RunningHandler:
+    async def open(
+        self,
+        package: HandlerPackage,
+        role: str,
+        *,
+        local: str,
+        peer: str,
+        seed: str | None = None,
+        kept: KeptSession | None = None,
+    ) -> RunningHandler:
         """Open a session. Raises `Refused` (`session.role`)."""
-        return await LocalWorker(self._load(package), local, [peer]).open(role, seed=seed)
+        return await LocalWorker(self._load(package), local, [peer]).open(role, seed=seed, kept=kept)
 
     def metrics(self) -> WorkerMetrics:
         """Return zeros: there are no workers."""

@@ -223,7 +223,12 @@ class SessionCode(Code, origin=Origin.PEER):
     INTERNAL = "session.internal", "This side failed; its log has the reason.", Unavailable, Origin.CALLER
     LATE = "session.late", "The call was not sent within its time, and was not done.", Unavailable
     IGNORED = "session.ignored", "The peer sent too many messages that are none of the protocol.", Refused
-    MESSAGE = "session.message", "The message is over its cap, or on a stream without a plain name.", TooLarge
+    MESSAGE = (
+        "session.message",
+        "The message is over its cap, on a stream without a plain name, or ends each worker of a shared session.",
+        TooLarge,
+        Refused,
+    )
     NO_COMMON_PROTOCOL = "session.no-common-protocol", "The two agents have no protocol in common.", Refused, Origin.CALLER
     NO_MODEL = "session.no-model", "A protocol was proposed, and this side has no language model.", Refused, Origin.CALLER
     NO_WORKER = (
