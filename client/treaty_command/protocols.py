@@ -18,13 +18,17 @@ from treaty_client.protocols.verification.records import VerifiedProtocol
 from treaty_client.protocols.verification.steps import Step
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus.errors import TreatyError
+from treaty_consensus.printable import printable
 from treaty_io.home import default_home
 
 from .context import Options, run
 from .output import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from treaty_client.statements.publish import Published
+    from treaty_consensus.handler.comparison import OperationChange
 
 
 def publish(
@@ -45,7 +49,8 @@ def publish(
     namespace
         A namespace whose owner allows you to publish in it. Default: your own.
     dry_run
-        Do everything but the submission: build, replay the vectors, ask the registry whether the version is free.
+        Do everything but the submission: build, replay the vectors, print the changes since the version before, ask the registry
+        whether the version is free.
     allow_uncovered
         Publish although no vector reaches an operation.
     """
@@ -63,6 +68,8 @@ def publish(
             steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
             async for step in steps:
                 options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")
+                for line in _change_lines(step.changes):
+                    options.output.say(line)
                 done.append(step)
         return done
 
@@ -74,6 +81,14 @@ def publish(
         # Now, while its publisher can still choose who will speak it.
         lines.append(f"To be elected, it has to be reported by several pairs of agents: treaty topic {escape(project.topic)}")
     options.output.result(value, *lines)
+
+
+def _change_lines(changes: Sequence[OperationChange]) -> Iterator[str]:
+    for change in changes:
+        is_removed = "  [red]breaking[/]" if change.change == "removed" else ""
+        yield f"      {escape(change.name)} {change.change}{is_removed}"
+        for fact in change.facts:
+            yield f"        {escape(printable(fact.text, 600))}{'  [red]breaking[/]' if fact.is_breaking else ''}"
 
 
 def fetch(
