@@ -24,15 +24,30 @@ process, a thread, a writable file or new random bytes fail there.
 from __future__ import annotations
 
 from .effects import Audit, Cancel, Effect, Emit, End, Invoke, Multicast, Persist, Request, Return, Send, SetTimer
-from .events import Call, Cancelled, Close, Event, Item, Opened, PeerJoined, PeerLost, Received, Requested, Result, Timer
+from .events import (
+    Call,
+    Cancelled,
+    Close,
+    Event,
+    Item,
+    Opened,
+    PeerJoined,
+    PeerLost,
+    Received,
+    Renegotiated,
+    Requested,
+    Result,
+    Timer,
+)
 from .interface import Handler, Session, derive_id
 from .values import Failure, Value, decode_json, encode_json
 
 # The version of this interface; a manifest names the version that it was written for.
 # Interface 2 adds streams (`Requested`, `Item`, `Emit`, `Request`), events, and cancellation (`Cancelled`, `Cancel`).
 # Interface 3 adds shared roles, whose session has many peers (`PeerJoined`).
+# Interface 4 adds the change of agreed parameters (`Renegotiated`).
 # A handler of an earlier interface never receives the events of a later one.
-INTERFACE = 3
+INTERFACE = 4
 
 __all__ = [
     "INTERFACE",
@@ -55,6 +70,7 @@ __all__ = [
     "PeerLost",
     "Persist",
     "Received",
+    "Renegotiated",
     "Request",
     "Requested",
     "Result",

@@ -18,6 +18,7 @@ class Opened:
 
     `stored`: key → value that earlier sessions of this role kept by `Persist`, with this peer.
     `parameters`: name → value that both sides agreed on beside the protocol; empty where the profile agrees on none.
+    `Renegotiated` tells of a change.
     `is_proved`: whether the peer proved its DID. `stored` of a proved peer is only for proofs. False for a mere claim, from an
     older host, and in a shared role, where `PeerJoined` tells it of each peer.
     """
@@ -26,6 +27,18 @@ class Opened:
     at: int = 0
     parameters: dict[str, Value] = field(default_factory=dict)
     is_proved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renegotiated:
+    """Report that both sides agreed on other parameters. The session goes on: messages before were sent under the former ones,
+    messages after it under these. Interface 4.
+
+    `parameters`: all that are agreed on now, as in `Opened`.
+    """
+
+    parameters: dict[str, Value]
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +162,4 @@ class Close:
     at: int = 0
 
 
-Event = Opened | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerJoined | PeerLost | Close
+Event = Opened | Renegotiated | Received | Call | Requested | Cancelled | Result | Item | Timer | PeerJoined | PeerLost | Close

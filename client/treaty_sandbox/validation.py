@@ -34,6 +34,7 @@ from treaty_handler import (
     PeerLost,
     Persist,
     Received,
+    Renegotiated,
     Request,
     Requested,
     Result,
@@ -149,6 +150,9 @@ class SessionRules:
             case Opened(stored=stored):
                 self._stored = {key: len(value) for key, value in stored.items()}
                 self._opened = True
+            case Renegotiated():
+                # A handler of an earlier interface does not know this event.
+                return self._operations.interface >= 4
             case Received(peer=peer, data=data, stream=stream):
                 self._check_peer(peer)
                 if len(data) > MAX_MESSAGE or (stream and not _NAME.fullmatch(stream)):

@@ -57,6 +57,7 @@ RUN = {
     ("docs/guides/sigstore.md", "sh"): (1, "interop/test_sigstore_registry.py"),
     ("docs/guides/testing.md", "python"): (4, "unit/test_guide_testing.py"),
     ("docs/guides/mirroring.md", "sh"): (2, "unit/test_guide_mirroring.py"),
+    ("docs/guides/routing.md", "python"): (3, "unit/test_guide_routing.py"),
     ("docs/guides/mirroring.md", "toml"): (1, "unit/test_guide_mirroring.py"),
     ("docs/guides/watching.md", "sh"): (1, "unit/test_guide_watching.py"),
     ("docs/guides/several-nodes.md", "toml"): (1, "unit/test_static_site.py"),

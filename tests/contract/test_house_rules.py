@@ -18,13 +18,20 @@ from pathlib import Path
 from docs.generate.syntax import tree_of
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+SOURCES = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 """The folders of the packages."""
 FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "demo", "examples", "bench", "tools", "deploy")
 """The folders of all Python."""
 
 LINES = {
-    "protocols": 4_400,
+    "protocols": 4_500,
     "treaty_agent": 22_700,
     "treaty_aip": 2_500,
     "treaty_anp": 9_600,
@@ -35,6 +42,7 @@ LINES = {
     "treaty_handoff": 2_800,
     "treaty_io": 4_700,
     "treaty_registry": 30_200,
+    "treaty_routing": 450,
     "treaty_sandbox": 5_100,
 }
 """The budget of each package, in lines of product Python. `protocols`: all handlers of the catalogue."""
@@ -98,6 +106,7 @@ PRIVATE_FOREIGN = {
     "_from_parts",
     "_build_dsse_request",
     "_parser",
+    "_act",
     "_observe",
     "_set_react_mode",
     "_watch",

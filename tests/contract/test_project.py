@@ -63,6 +63,7 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
         "treaty_handoff",
         "treaty_io",
         "treaty_registry",
+        "treaty_routing",
         "treaty_sandbox",
     }
     assert {package.name for package in packages} == names

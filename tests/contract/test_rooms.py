@@ -12,7 +12,14 @@ from shards import TESTS, selected, shards
 
 ROOT = TESTS.parent
 ROOMS: dict[str, list[str]] = tomllib.loads((TESTS / "rooms.toml").read_text(encoding="utf-8"))
-FOLDERS = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+FOLDERS = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 PACKAGES = {place.name.removeprefix("treaty_"): place for folder in FOLDERS for place in sorted((ROOT / folder).glob("treaty_*"))}
 """The name of each package's rooms, and its folder."""
 

@@ -255,18 +255,33 @@ async def test_an_installed_registry_serves_its_pages_and_the_documentation(regi
         assert await server.stop() == 0
 
 
-def test_the_handler_of_aip_is_in_the_wheel_and_the_sdist_as_files(built: dict[str, Path]) -> None:
-    sources = {path.name: path.read_bytes() for path in (ROOT / "protocols" / "aip" / "0.0.1" / "handler").glob("*.py")}
-    assert "gateway.py" in sources
+@pytest.mark.parametrize(
+    ("place", "package", "module"),
+    [("aip/0.0.1", "treaty_aip", "gateway.py"), ("message-routing/1.0", "treaty_routing", "environment.py")],
+)
+def test_a_linked_handler_is_in_the_wheel_and_the_sdist_as_files(
+    built: dict[str, Path], place: str, package: str, module: str
+) -> None:
+    sources = {path.name: path.read_bytes() for path in (ROOT / "protocols" / place / "handler").glob("*.py")}
+    assert module in sources
     with zipfile.ZipFile(built[".whl"]) as wheel:
-        packed = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if "treaty_aip/handler/" in name}
+        packed = {name.rpartition("/")[2]: wheel.read(name) for name in wheel.namelist() if f"{package}/handler/" in name}
     with tarfile.open(built[".gz"]) as sdist:
-        members = [member for member in sdist.getmembers() if "/treaty_aip/handler/" in member.name]
+        members = [member for member in sdist.getmembers() if f"/{package}/handler/" in member.name]
         kept = {
             member.name.rpartition("/")[2]: extracted.read() for member in members if (extracted := sdist.extractfile(member))
         }
         assert all(member.isreg() for member in members)
     assert (packed, kept) == (sources, sources)
+
+
+@pytest.mark.deep
+def test_an_installed_base_runs_the_program_of_message_routing(from_sdist: Path, tmp_path: Path) -> None:
+    python = environment([from_sdist], tmp_path / "routing", "") / "python"
+    readme = (ROOT / "protocols" / "message-routing" / "README.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    done = run(python, "-c", snippet, home=tmp_path)
+    assert done.stdout == "\nuser: rain\nassistant: Verses about rain\n", done.stderr
 
 
 @pytest.mark.deep

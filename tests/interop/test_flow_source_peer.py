@@ -201,6 +201,9 @@ async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_pa
         assert await peer.agree(socket, SHARING, session, sessionId=session) == session
         reply = await peer.query(socket, session)
         assert (reply["queries"], peer.seen[-5][1]["payload"]["acceptedParameters"]) == (2, {"chunkSize": 2048})
+        assert (reply["terms"], reply["changes"]) == ({"chunkSize": 2048}, 1)  # the handler was told
+        await peer.agree(socket, SHARING, session, sessionId=session)
+        assert (await peer.query(socket, session))["changes"] == 1  # a renewal is no change
 
 
 @pytest.mark.parametrize("reply", [True, False])
@@ -349,6 +352,29 @@ async def test_001_01_to_06_an_agent_goes_through_all_phases_with_a_peer_of_the_
     # The second time is cached: one flight.
     last = len(said) - 1 - said[::-1].index("<initialize")
     assert said[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
+
+
+async def test_001_19_a_peer_that_drops_extensions_is_met_again_with_one_confirmation_and_may_learn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer, agent = peer_of("buyer"), buyer(tmp_path)
+
+    async def meet(url: str) -> list[dict[str, Any]]:
+        peer.seen.clear()
+        async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
+            await session.call("query", query=QUERY)
+        answers = [said["payload"] for _, said in peer.seen if said["action"] == "parameter-response"]
+        confirmations = [said["payload"] for way, said in peer.seen if (way, said["action"]) == ("<", "protocol-confirmation")]
+        assert [answer["extensions"] for answer in answers] == [confirmations[-1]["extensions"]] * len(answers)
+        return confirmations
+
+    async with serving(peer) as url, agent.agent:
+        for _ in range(3):
+            assert [said["extensions"] for said in await meet(url)] == [EXTENSIONS]
+        # All are offered each time. The peer was upgraded: once it costs a confirmation, and then it is known.
+        monkeypatch.setattr("interop.flow_source_peer.EXTENSIONS", {**EXTENSIONS, "byteForm": True})
+        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [None, True]
+        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [True]
 
 
 async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Handlers that were built before interface 3 existed run unchanged, in sessions between sandboxes and over their own vectors."""
+"""Handlers of former interfaces run unchanged, in sessions between sandboxes and over their own vectors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from data_sharing import SHARING, published
 
 from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError, Policy, Session
 from treaty_client.authoring.check import check_package
 from treaty_client.protocols.local import LocalProtocol
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.handler import read_wheel
+from treaty_handler import Invoke, Opened, Received, Renegotiated, Result, Send, decode_json
+from treaty_sandbox import SandboxPool
 
 BUILT = Path(__file__).parents[1] / "vectors" / "handlers"
 INTERFACES = {"greeting": 2, "haggling": 1, "old-stream": 2}
@@ -83,3 +86,18 @@ async def test_a_former_handler_of_a_stream_is_spoken(tmp_path: Path) -> None:
         # The credit of such a handler is its own: leaving early stops the function at the other side.
         async with session.stream("findItems", text="bush") as more:
             assert await anext(aiter(more)) == "bush 0"
+
+
+@pytest.mark.parametrize(("interface", "told"), [(3, ({"chunkSize": 4096}, 0)), (4, ({"chunkSize": 2048}, 1))])
+async def test_a_handler_of_a_former_interface_is_not_told_of_changed_parameters_and_goes_on(interface: int, told: Any) -> None:
+    async with SandboxPool(size=0, isolation="none") as pool:
+        worker = await pool.load(published(SHARING, interface).package, local="did:example:shop", peers=["did:example:peer"])
+        session = await worker.open("provider")
+        await session.handle(Opened(parameters={"chunkSize": 4096}))
+        assert await session.handle(Renegotiated(parameters={"chunkSize": 2048})) == []
+        effects = await session.handle(Received(peer="did:example:peer", data=b'{"query": "SELECT"}'))
+        (invoke,) = [effect for effect in effects if isinstance(effect, Invoke)]
+        (answer,) = await session.handle(Result(call=invoke.call, value=[]))
+        assert isinstance(answer, Send)
+        said: Any = decode_json(answer.data)
+        assert (said["terms"], said["changes"]) == told

@@ -21,12 +21,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import source_listing
 from routing import rules
 from routing_process import in_processes
 from routing_runs import in_sessions, in_team
+
+import treaty_routing
+
+SEED = Path(__file__).parents[3] / "shared" / "seeds" / "metagpt-agent-communication.txt"
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +50,32 @@ async def test_the_histories_of_the_feedback_loop_agree_message_for_message(meta
     assert theirs["history"] == ours.history
     assert theirs["calls"] == {name: dict(application.calls) for name, application in ours.members.items()}
     assert theirs["idle"] is ours.is_idle is True
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+async def test_the_sources_listing_runs_in_both_and_does_the_same(metagpt: Any, rounds: int) -> None:
+    theirs = metagpt.call("listing", rounds=rounds)
+    namespace, runs = source_listing.prepared({**vars(treaty_routing), "__name__": "listing"}, rounds)
+    environment = await namespace["main"]()
+    assert [(name, contents) for name, contents in theirs["runs"]] == runs
+    assert [name for name, _ in runs] == [*source_listing.FILLED] * rounds
+    # Here a message of a role says its class where the role does not say a sender.
+    ours = [message.to_draft() for message in environment.messages]
+    left_out = {"id": "", "sent_from": ""}
+    assert [message | left_out for message in theirs["history"]] == [message | left_out for message in ours]
+    assert len(ours) == 12 + 3 * rounds
+    assert theirs["idle"] is environment.is_idle is True
+
+
+def test_the_listing_is_the_sources() -> None:
+    if not SEED.exists():
+        pytest.skip("no folder of the sources beside this clone")
+    printed = SEED.read_text(encoding="utf-8").partition("第一步")[2].replace("Aciton", "Action").splitlines()
+    words = r"class |def |async |return |self\.|super|subtasks|for |env|context|while|await"
+    code = [line.strip() for line in printed if re.match(words, line)]
+    listed = {line.strip() for line in source_listing.LISTING.read_text(encoding="utf-8").splitlines()}
+    assert len(code) > 50
+    assert sorted({line for line in code if line not in listed}) == []
 
 
 async def test_the_text_of_the_history_agrees(metagpt: Any) -> None:

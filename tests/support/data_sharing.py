@@ -29,15 +29,17 @@ from treaty_handler import *
 
 class Side:
     def __init__(self, peer):
-        self.peer, self.count, self.terms, self.calls, self.asked = peer, 0, {}, [], {}
+        self.peer, self.count, self.terms, self.changes, self.calls, self.asked = peer, 0, {}, 0, [], {}
 
     def snapshot(self):
-        return encode_json([self.count, self.terms, self.calls])
+        return encode_json([self.count, self.terms, self.changes, self.calls])
 
     def handle(self, event):
         match event:
             case Opened(stored=stored, parameters=terms):
                 self.count, self.terms = int(stored.get("queries", b"0")), terms
+            case Renegotiated(parameters=terms):
+                self.terms, self.changes = terms, self.changes + 1
             case Call(call=call, arguments=arguments):
                 self.calls.append(call)
                 return [Send(peer=self.peer, data=encode_json(arguments))]
@@ -45,7 +47,7 @@ class Side:
                 return self.received(decode_json(data), stream)
             case Result(call=call, value=value, error=error):
                 answer = {"rows": value} if error is None else {"error": error.code}
-                answer |= {"queries": self.count, "terms": self.terms, "action": self.asked.pop(call)}
+                answer |= {"queries": self.count, "terms": self.terms, "changes": self.changes, "action": self.asked.pop(call)}
                 return [Send(peer=self.peer, data=encode_json(answer))]
             case PeerLost() | Close():
                 return [End()]
@@ -94,8 +96,8 @@ MANIFEST = {
 
 
 @cache
-def published(id: str) -> Published:
-    """The protocol of an id, as a fetcher hands it over."""
+def published(id: str, interface: int = 4) -> Published:
+    """The protocol of an id, as a fetcher hands it over. `interface`: of its handler."""
     name, version = id.split(":")[2:]
     uri = f"https://{ORIGIN}/protocols/publisher.example/{name}/{version}"
     package = f"treaty_handler_{name.replace('-', '_')}"
@@ -107,7 +109,7 @@ def published(id: str) -> Published:
         entry_point=f"{package}:handler",
         protocol_uri=uri,
         protocol_hash=hex_digest(id.encode()),
-        manifest=MANIFEST,
+        manifest={**MANIFEST, "interface": interface},
     )
     wheel = build_wheel({"__init__.py": HANDLER.encode()}, metadata)
     return Published(uri, hex_digest(id.encode()), "data/sharing", read_wheel(*wheel), aliases=(id,))

@@ -25,7 +25,14 @@ THREAT = "threat-"
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests" / "mutants"
 PACKAGES = ("consensus", "client", "registry", "protocols")
-IMPORTED = ("consensus", "client", "registry", "protocols/aip/python", "protocols/handoff/python")
+IMPORTED = (
+    "consensus",
+    "client",
+    "registry",
+    "protocols/aip/python",
+    "protocols/handoff/python",
+    "protocols/message-routing/python",
+)
 """The folders of which Python imports packages."""
 
 

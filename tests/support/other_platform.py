@@ -34,6 +34,7 @@ PACKAGES = (
     "treaty_handler",
     "treaty_handoff",
     "treaty_io",
+    "treaty_routing",
     "treaty_sandbox",
 )
 OF_WORKERS = "treaty_sandbox.worker.main", "treaty_sandbox.worker.template"

@@ -32,6 +32,7 @@ from treaty_agent import Capacity
 from treaty_agent.negotiators.language_model import Allowance, Budget, Prompt
 from treaty_agent.negotiators.model_negotiator import ModelNegotiators
 from treaty_agent.negotiators.negotiator import Capability, Negotiator, Proposal, Rejection, Requirement, Verdict
+from treaty_agent.negotiators.test_cases import MessageCase, format_test_cases, parse_test_cases
 from treaty_agent.sessions.escalation import Escalation
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.sessions.session import Session
@@ -293,7 +294,6 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
     ("text", "said"),
     [
         (UNPINNED, "does not say which bytes are meant"),
-        ((meetings.PROTOCOLS.parents[1] / "tests/vectors/hello/03-candidate-with-base.md").read_text(), "which bytes are meant"),
         (UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {HASH[::-1]}\n\n##"), "its digest differs"),
         (UNPINNED.replace(URI_1, "https://else.example/p").replace("\n\n##", f"\n- Base-SHA-256: {HASH}\n\n##"), "cannot fetch"),
     ],
@@ -466,9 +466,16 @@ def test_an_operation_that_is_not_offered_ends_the_session(tmp_path: Path) -> No
 # Test cases
 
 
-def test_000_36_test_cases_are_agreed_on_and_run_and_call_no_business_function(tmp_path: Path) -> None:
+SOURCES_FORM = format_test_cases(
+    [MessageCase(case.title, case.request, case.response, case.expected) for case in parse_test_cases(TEST_CASES)]
+)
+"""The same cases without their calls."""
+
+
+@pytest.mark.parametrize("cases", [TEST_CASES, SOURCES_FORM])
+def test_000_36_and_51_test_cases_are_agreed_on_and_run_and_call_no_business_function(tmp_path: Path, cases: str) -> None:
     async def main() -> None:
-        here, there = Script(tests=TEST_CASES), Script()
+        here, there = Script(tests=cases), Script()
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
         async with talks(shop, buyer) as (session, tap):
             assert shop.sold == []  # type: ignore[attr-defined]
@@ -479,6 +486,7 @@ def test_000_36_test_cases_are_agreed_on_and_run_and_call_no_business_function(t
         assert here.names() == ["draft", "implement", "draft_tests", "test"]
         assert there.names() == ["consider", "implement", "consider_tests", "test"]
         assert "testing" in buyer.names()
+        assert "tests passed over" not in buyer.names() + shop.names()
         assert all(handler.closed for handler in shop.runtime.opened + buyer.runtime.opened)
 
     run(main())

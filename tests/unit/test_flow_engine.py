@@ -672,6 +672,18 @@ def test_001_19_a_cached_negotiation_takes_one_round_trip() -> None:
     assert not payloads(wire.sent, "error")
 
 
+def test_001_19_a_cached_negotiation_confirms_the_extensions_that_the_peer_took_and_offers_all() -> None:
+    agreed = cached(running()).agreed
+    wire = joined(shortcut=Shortcut(replace(agreed, extensions={}), confirmed=True))
+    assert only(wire, "parameter-negotiation").extensions == agreed.extensions
+    assert only(wire, "protocol-confirmation").extensions == {}
+    wire.settle()
+    # This peer knows them, and takes them now.
+    last: Any = payloads(wire.sent, "protocol-confirmation")[-1]
+    assert last.extensions == agreed.extensions
+    assert wire.of("initiator", Ready) == wire.of("responder", Ready)
+
+
 def test_001_19_a_cached_negotiation_whose_terms_changed_is_settled_in_one_round_more() -> None:
     before = cached(running())
     theirs = {**GRANTED, "chunkSize": Range(512, 2048)}

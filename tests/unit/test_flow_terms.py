@@ -206,6 +206,7 @@ async def test_001_11_the_adaptation_can_be_replaced(tmp_path: Path) -> None:
             await ask(session)
         await changed(session)
         assert dict(session.parameters) == {"chunkSize": 600}
+        assert (await ask(session))["terms"] == {"chunkSize": 600}  # the handler of the shop was told
 
 
 async def test_001_14_the_wait_for_the_first_message_is_the_owners(tmp_path: Path) -> None:

@@ -90,8 +90,14 @@ def test_the_printed_document_and_summary_are_considered_and_proposed() -> None:
     assert sent
 
 
-def test_000_37_the_printed_test_cases_are_no_cases_in_the_form_of_the_wire() -> None:
-    assert read_test_cases(text("07-test-cases.md")) == ((), False)
+def test_000_37_the_printed_test_cases_are_read_whole() -> None:
+    cases, whole = read_test_cases(text("07-test-cases.md"))
+    assert whole
+    assert [(case.title, case.request.content["productId"], case.response.content["status"]["code"]) for case in cases] == [
+        ("测试用例1", "P12345", 200),
+        ("测试用例2", "P99999", 404),
+    ]
+    assert cases[1].expected == "请求的产品不存在,返回状态码404,产品信息为空。"
 
 
 def test_the_printed_hellos_name_the_five_capabilities_and_no_hash_that_can_be_used() -> None:

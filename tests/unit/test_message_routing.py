@@ -18,11 +18,10 @@ ONE = {"<idle>": ["Do"], "Do": ["<idle>"]}
 
 
 def test_the_program_of_the_readme_writes_verses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rules().__name__ == "treaty_handler_message_routing"  # the wheel is installed, as the page says
     readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"^```python\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     exec(compile(program, "README.md", "exec"), {"__name__": "readme"})
-    assert capsys.readouterr().out == "['rain', 'Verses about rain']\n"
+    assert capsys.readouterr().out == "\nuser: rain\nassistant: Verses about rain\n"
 
 
 class Noting:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rejections import rejection
 
-from treaty_anp.hello_profile.documents import Base, DocumentDescription, parse_candidate
+from treaty_anp.hello_profile.documents import Base, DocumentDescription, check_pinned, parse_candidate
 from treaty_consensus import protocol
 from treaty_consensus.canonical import hex_digest
-from treaty_consensus.errors import TreatyError
+from treaty_consensus.errors import Refused, TreatyError
 
 URI = "https://agent-network-protocol.com/protocols/product-info-0-1-1"
 DIGEST = hex_digest(b"# Product information\n")
@@ -42,7 +42,14 @@ def test_000_21_a_document_of_changes_pins_its_base() -> None:
 
 def test_000_21_a_base_without_a_digest_is_refused() -> None:
     assert refused(f"# T\n- Base: {URI}\n") == "document.header"
-    assert refused(SOURCES_EXAMPLE) == "document.header"
+
+
+def test_000_21_the_sources_own_sentence_need_not_pin_its_base() -> None:
+    base = parse_candidate(SOURCES_EXAMPLE).base
+    assert base == Base(URI, "") and not base.is_pinned
+    with pytest.raises(Refused):
+        check_pinned(base)
+    check_pinned(parse_candidate(CHANGES).base)
 
 
 @pytest.mark.parametrize(

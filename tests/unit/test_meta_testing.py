@@ -299,6 +299,7 @@ def test_000_51_verification_needs_the_capability_on_both_sides() -> None:
     assert refusal.value.code == "session.profile"
     pair.source.receive(verification(b"x"), 0.0)
     assert error_of(pair.source) == "frame.form"
+    assert "capabilities" in str(pair.source.error)  # the code is also that of a message that comes too early
 
 
 def test_000_05_there_is_nothing_to_verify_before_the_codes_are_ready() -> None:

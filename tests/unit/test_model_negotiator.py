@@ -35,6 +35,7 @@ from treaty_agent.negotiators.language_model import Allowance
 from treaty_agent.negotiators.model_negotiator import ModelNegotiator, ModelNegotiators
 from treaty_agent.negotiators.negotiator import Acceptance, Implementation, Proposal, Rejection
 from treaty_agent.negotiators.openai import OpenAIModel
+from treaty_agent.negotiators.test_cases import MessageCase, format_test_cases, parse_test_cases
 from treaty_client.protocols.project import load_project
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, Refused, TreatyError
@@ -196,7 +197,7 @@ async def test_verdicts_that_are_not_allowed(server: ScriptedModel, negotiators:
 
 
 async def test_what_is_no_document_is_refused_without_a_model(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
-    text = "# Tickets\n\nThis is based on another protocol (URI: https://registry.example/p)."
+    text = "# Tickets\n\n- Base: https://registry.example/p\n"
     with pytest.raises(Refused, match="does not say which bytes are meant"):
         await source(negotiators, script(server)).consider(text, "", last=False)
     assert server.seen == []
@@ -270,6 +271,21 @@ async def test_cases_in_free_text_may_be_accepted_or_countered(server: ScriptedM
     assert "It is not run if you accept" in server.prompts[1][1]["content"].partition("BEGIN unread")[2]
     assert await side.consider_tests(free, "", last=True) == Acceptance()
     assert await side.test(free) == implementation
+
+
+async def test_000_37_cases_of_the_sources_form_are_run_and_code_that_sends_other_messages_is_repaired(
+    server: ScriptedModel, negotiators: ModelNegotiators
+) -> None:
+    plan = script(server)
+    side, implementation = await written(negotiators, plan)
+    cases = parse_test_cases(plan.answers["tests"]["test_cases"])
+    text = format_test_cases([MessageCase(case.title, case.request, case.response, case.expected) for case in cases])
+    tested = await side.test(text)
+    assert isinstance(tested, Implementation)
+    assert tested.package.manifest == implementation.package.manifest
+    assert server.seen == ["handler"]
+    await side.test(text.replace("OK req002", "DONE req002"))
+    assert "repair" in server.seen
 
 
 async def test_cases_that_cannot_be_accepted(server: ScriptedModel, negotiators: ModelNegotiators) -> None:

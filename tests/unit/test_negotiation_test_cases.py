@@ -8,7 +8,17 @@ from collections.abc import Callable
 import pytest
 from scripted_model import FOLDER
 
-from treaty_agent.negotiators.test_cases import MAX_CASES, MAX_TEXT, Success, format_test_cases, parse_test_cases, read_test_cases
+from treaty_agent.negotiators.test_cases import (
+    MAX_CASES,
+    MAX_TEXT,
+    CaseMessage,
+    MessageCase,
+    Success,
+    TestCase,
+    format_test_cases,
+    parse_test_cases,
+    read_test_cases,
+)
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_handler import Failure
 
@@ -98,16 +108,56 @@ def test_000_37_of_a_foreign_text_the_cases_in_the_form_are_read() -> None:
     assert read_test_cases(BOOKING.replace("# Test case", "# 测试用例")) == ((), False)
     assert read_test_cases(BOOKING.replace("**Outcome**", "**结果**", 1)) == ((book, cancel), False)
     assert read_test_cases(BOOKING.replace("\n", "\r\n")) == ((search, book, cancel), True)
-    assert read_test_cases("# Test case 1: One\n" + BOOKING.partition("# Test case 2: ")[2].partition("\n")[2]).cases[0].operation
+    first = read_test_cases("# Test case 1: One\n" + BOOKING.partition("# Test case 2: ")[2].partition("\n")[2]).cases[0]
+    assert isinstance(first, TestCase) and first.operation
 
 
-def test_000_37_the_cases_that_the_source_prints_are_passed_over() -> None:
-    assert read_test_cases((FOLDER.parent / "hello" / "07-test-cases.md").read_text()) == ((), False)
+SOURCE = """# Test case 1
+
+- **Test request data**:
+```text
+SEARCH req001
+```
+- **Test response data**: {"a": 1}
+- **Test expected result**:
+It is found,
+as it should be.
+"""
+"""The source's form in English, with blocks, and on the line of the label."""
+
+
+def test_000_37_the_sources_form_is_read_in_its_spellings_and_written_so_that_it_is_read_again() -> None:
+    request, response = CaseMessage("text", "SEARCH req001"), CaseMessage("json", {"a": 1})
+    case = MessageCase("Test case 1", request, response, "It is found, as it should be.")
+    assert read_test_cases(SOURCE) == ((case,), True)
+    assert read_test_cases(format_test_cases([case, case])) == ((case, case), True)
+    assert read_test_cases(SOURCE.replace("- **", "").replace("**:", ": ").replace("# Test case 1", "## 测试用例 1：找到"))[1]
+    both = read_test_cases(SOURCE + BOOKING)
+    assert both == ((case, *parse_test_cases(BOOKING)), True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("Test request data", "Test data"),
+        lambda text: text.replace("Test response data", "Test data"),
+        lambda text: text.partition("- **Test expected")[0],
+        lambda text: text.replace("It is found,\nas it should be.\n", ""),
+        lambda text: text.replace('{"a": 1}', "It answers."),
+        lambda text: text.replace("```text", "````text"),
+        lambda text: text.replace("It is found", "x" * 1_001),
+    ],
+)
+def test_000_37_what_is_not_whole_in_the_sources_form_is_passed_over(change: Callable[[str], str]) -> None:
+    assert read_test_cases(change(SOURCE)) == ((), False)
 
 
 def test_a_foreign_text_of_open_blocks_is_read_in_bounded_time() -> None:
-    opened = "# Test case 1: x\n**Operation**: `a`\n**Arguments**:\n```json\n"
-    assert read_test_cases(opened * (MAX_TEXT // len(opened))) == ((), False)
+    for opened in (
+        "# Test case 1: x\n**Operation**: `a`\n**Arguments**:\n```json\n",
+        "# Test case 1\n**Test request data**:\n```json\n",
+    ):
+        assert read_test_cases(opened * (MAX_TEXT // len(opened))) == ((), False)
 
 
 def test_caps() -> None:

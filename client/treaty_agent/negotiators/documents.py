@@ -1,4 +1,8 @@
-"""Resolve the agreed text: a document in full, or changes to a base that the text pins by its digest."""
+"""Resolve the agreed text: a document in full, or changes to a base.
+
+A text pins its base by a digest. A sentence of natural language need not: then the base is read where a trusted registry has it,
+whose documents never change, and else the text stands for itself, and the negotiator judges it without the base.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from treaty_anp.hello_profile.documents import parse_candidate
+from treaty_anp.hello_profile.documents import Base, parse_candidate
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
@@ -67,14 +71,31 @@ class NegotiatedDocument:
 async def resolve(text: str, fetch: Fetch | None) -> NegotiatedDocument:
     """Return a candidate document with its base.
 
-    Raises the errors of `parse_candidate`, and `Refused` (`negotiation.message`) when the base cannot be fetched, has another
-    digest, or has a base itself.
+    Raises the errors of `parse_candidate`, and `Refused` (`negotiation.message`) when a pinned base cannot be fetched or has
+    another digest, and when the base has a base itself.
     """
     candidate = parse_candidate(text)
     title = printable(candidate.title, MAX_TITLE)[:MAX_TITLE] or "A negotiated protocol"
     if candidate.base is None:
         return NegotiatedDocument(text, title, candidate.topic, "")
-    uri = candidate.base.uri
+    try:
+        base = await _read(candidate.base, fetch)
+    except Refused:
+        if candidate.base.is_pinned:
+            raise
+        base = ""
+    # One level only: a chain of bases would cost a fetch for each level.
+    if _stands_on_another(base):
+        raise Refused(
+            NegotiationCode.MESSAGE,
+            f"The base {candidate.base.uri} consists of changes, too.",
+            fix="Choose a base that is written in full.",
+        )
+    return NegotiatedDocument(text, title, candidate.topic, base)
+
+
+async def _read(base: Base, fetch: Fetch | None) -> str:
+    uri = base.uri
     if fetch is None:
         raise Refused(NegotiationCode.MESSAGE, f"The document changes {uri}, and this agent has no registry to fetch it from.")
     try:
@@ -82,17 +103,11 @@ async def resolve(text: str, fetch: Fetch | None) -> NegotiatedDocument:
     except TreatyError as error:
         _log.warning("The base %s of a document that was proposed: %s (%s)", uri, error, error.code)
         raise Refused(NegotiationCode.MESSAGE, f"The document changes {uri}, which this agent cannot fetch.") from error
-    # The peer pinned the digest: both sides must read the same base.
-    if len(data) > MAX_DOCUMENT or hex_digest(data) != candidate.base.sha256:
+    # Where the peer pinned the digest, both sides must read the same base.
+    if len(data) > MAX_DOCUMENT or (base.is_pinned and hex_digest(data) != base.sha256):
         raise Refused(NegotiationCode.MESSAGE, f"The document at {uri} is not the base of the changes: its digest differs.")
     check_document(data)
-    base = data.decode("utf-8")
-    # One level only: a chain of bases would cost a fetch for each level.
-    if _stands_on_another(base):
-        raise Refused(
-            NegotiationCode.MESSAGE, f"The base {uri} consists of changes, too.", fix="Choose a base that is written in full."
-        )
-    return NegotiatedDocument(text, title, candidate.topic, base)
+    return data.decode("utf-8")
 
 
 def _stands_on_another(base: str) -> bool:

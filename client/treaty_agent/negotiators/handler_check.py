@@ -1,5 +1,6 @@
 """Try a handler against its test cases in the sandbox, and return the recorded vectors.
 
+    messages     a case of the source's form, which has messages alone, gets its operation, arguments and outcome
     alone        each role alone with the messages of the cases: it must send the shown messages, except for ids that it draws
     together     the two roles with each other, in two workers: each call must return its outcome
     unanswered   an unanswered call must fail when its timers expire; the loss of the peer must raise nothing
@@ -46,10 +47,11 @@ from treaty_handler import (
     encode_json,
 )
 from treaty_io.codes import NegotiationCode
-from treaty_sandbox import LoadedHandler, LoadedSession, SandboxPool, parse_vector, run_vectors
+from treaty_sandbox import LoadedHandler, SandboxPool, parse_vector, run_vectors
+from treaty_sandbox.interface import RunningHandler, Runtime
 from treaty_sandbox.vectors import LOCAL, PEER, format_vector
 
-from .test_cases import CaseMessage, Outcome, Success, TestCase, describe
+from .test_cases import Case, CaseMessage, MessageCase, Outcome, Success, TestCase, describe
 
 # Ids that a handler may draw in one trial; all of them are computed for each seed.
 MAX_IDS = 1_024
@@ -185,7 +187,30 @@ def roles_of(manifest: Manifest) -> tuple[Role, Role]:
     return callers[0], servers[0]
 
 
-async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequence[TestCase]) -> dict[str, bytes]:
+async def complete_cases(runtime: Runtime, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
+    """Find what cases of the source's form mean to a handler: the operation and the arguments that a request leads to, and the
+    outcome that a response gives to the caller.
+
+    The caller must send the request. The server must send a response of the form of the shown one, which gives the caller the
+    same outcome: its words for people may be others. A request that the server answers without its application is checked and
+    left out. Raises `Refused` (`negotiation.code`) and the errors of the sandbox.
+    """
+    calls = _calls(cases)
+    if len(calls) == len(cases):
+        return calls
+    caller, server = roles_of(package.manifest)
+    sides = [
+        await _Conversation.begin(role, await runtime.open(package, role, local=LOCAL, peer=PEER, seed=_CALLER_SEED))
+        for role in (caller.name, caller.name, server.name)
+    ]
+    try:
+        return await _Reading(*sides).completed(cases)
+    finally:
+        for side in sides:
+            await side.session.close()
+
+
+async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequence[Case]) -> dict[str, bytes]:
     """Run all checks; return the vectors, file name → content.
 
     Raises `Refused` (`negotiation.code`), the errors of the handler's loading and events, and
@@ -194,17 +219,22 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
     # The order is that of cost and of help to the model: a single role fails with the clearest message.
     caller, server = roles_of(package.manifest)
     async with _loaded(pool, package, LOCAL, PEER) as worker:
+        calls = _calls(cases)
+        if len(calls) < len(cases):
+            sides = [await _opened(worker, name) for name in (caller.name, caller.name, server.name)]
+            calls = await _Reading(*sides).completed(cases)
         vectors = {
-            f"{caller.name}.json": await _caller_alone(worker, caller.name, cases),
-            f"{server.name}.json": await _server_alone(worker, server.name, cases),
+            f"{caller.name}.json": await _caller_alone(worker, caller.name, calls),
+            f"{server.name}.json": await _server_alone(worker, server.name, calls),
         }
-        await _unanswered(worker, caller.name, cases[0])
+        for case in calls[:1]:
+            await _unanswered(worker, caller.name, case)
         requests, responses = [case.request.data for case in cases], [case.response.data for case in cases]
         await _strangers(worker, caller.name, [*requests, *responses])
         await _strangers(worker, server.name, responses)
         # A worker of its own: two roles in one process could share state that they do not have in two agents.
         async with _loaded(pool, package, PEER, LOCAL) as other:
-            await _together(worker, caller.name, other, server.name, cases)
+            await _together(worker, caller.name, other, server.name, calls)
     # Last, because it replays the vectors that the parts above recorded.
     mismatches = await run_vectors(pool, package, [parse_vector(name, data) for name, data in vectors.items()])
     if mismatches:
@@ -215,15 +245,15 @@ async def try_handler(pool: SandboxPool, package: HandlerPackage, cases: Sequenc
 class _Conversation:
     """A session that records its steps. `where`: the place for error messages."""
 
-    def __init__(self, session: LoadedSession) -> None:
-        self.session = session
+    def __init__(self, role: str, session: RunningHandler) -> None:
+        self.role, self.session = role, session
         self.steps: list[tuple[Event, Sequence[Effect]]] = []
-        self.where = f"The role {session.role}"
+        self.where = f"The role {role}"
 
     @classmethod
-    async def begin(cls, worker: LoadedHandler, role: str, seed: str) -> _Conversation:
+    async def begin(cls, role: str, session: RunningHandler) -> _Conversation:
         """Return a session after its first event."""
-        conversation = cls(await worker.open(role, seed=seed))
+        conversation = cls(role, session)
         # A role that speaks first would speak before the other side is ready.
         conversation.none_of(await conversation.give(Opened()), "when the session opens", Send, Invoke, Return, End)
         return conversation
@@ -239,9 +269,14 @@ class _Conversation:
         self.steps.append((event, effects))
         return effects
 
-    def at(self, number: int, case: TestCase) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Return whether the handler has ended the session."""
+        return any(isinstance(effect, End) for _, effects in self.steps[-1:] for effect in effects)
+
+    def at(self, number: int, case: Case) -> None:
         """Set the place to a test case."""
-        self.where = f"Test case {number} ({case.title}), role {self.session.role}"
+        self.where = f"Test case {number} ({case.title}), role {self.role}"
 
     def one(self, effects: Sequence[Effect], kind: type[E], when: str) -> E:
         """Return the only effect of a kind. Timers, storage and notes may accompany it, other effects may not."""
@@ -275,15 +310,89 @@ async def _loaded(pool: SandboxPool, package: HandlerPackage, local: str, peer: 
         await worker.close()
 
 
+async def _opened(worker: LoadedHandler, role: str, seed: str = _CALLER_SEED) -> _Conversation:
+    return await _Conversation.begin(role, await worker.open(role, seed=seed))
+
+
+def _calls(cases: Sequence[Case]) -> tuple[TestCase, ...]:
+    return tuple(case for case in cases if isinstance(case, TestCase))
+
+
+class _Reading:
+    """Read the messages of cases of the source's form, in three sessions: `asking` gets the shown responses, `checking` those
+    that `serving` sends."""
+
+    def __init__(self, asking: _Conversation, checking: _Conversation, serving: _Conversation) -> None:
+        self._asking, self._checking, self._serving = asking, checking, serving
+
+    async def completed(self, cases: Sequence[Case]) -> tuple[TestCase, ...]:
+        """Return all cases with their calls. Raises `Refused` for a message that the code does not send or read."""
+        read = [
+            case if isinstance(case, TestCase) else await self._with_call(case, number) for number, case in enumerate(cases, 1)
+        ]
+        return tuple(case for case in read if case is not None)
+
+    async def _with_call(self, case: MessageCase, number: int) -> TestCase | None:
+        for side in (self._asking, self._checking, self._serving):
+            side.at(number, case)
+        effects = await self._serving.give(Received(peer=PEER, data=case.request.data))
+        if not any(isinstance(effect, Invoke) for effect in effects):
+            self._sent(effects, case.response)
+            return None
+        invoked = self._serving.one(effects, Invoke, f"after {_shown(case.request)}")
+        outcome = await self._outcome(self._asking, f"c{number}", invoked, case.request, case.response)
+        sent = self._sent(await self._serving.give(_result(invoked.call, outcome)), case.response)
+        understood = await self._outcome(self._checking, f"c{number}", invoked, case.request, sent)
+        if _json(describe(understood)) != _json(describe(outcome)):
+            self._serving.fail(f"a response that means {_json(describe(outcome))}", _shown(sent))
+        return TestCase(case.title, invoked.operation, invoked.arguments, outcome, case.request, sent, case.expected)
+
+    async def _outcome(
+        self, side: _Conversation, call: str, invoked: Invoke, request: CaseMessage, response: CaseMessage
+    ) -> Outcome:
+        """Make the call that a request stands for, and return the outcome that the response gives."""
+        ids = Ids(_CALLER_SEED)  # of one case: a foreign text may use an id twice
+        effects = await side.give(Call(call=call, operation=invoked.operation, arguments=invoked.arguments))
+        _expect_message(side, effects, request, ids, "request")
+        effects = await side.give(Received(peer=PEER, data=ids.fill(response)))
+        returned = side.one(effects, Return, f"after the response {_shown(response)}")
+        return returned.error if returned.error is not None else Success(returned.value)
+
+    def _sent(self, effects: Sequence[Effect], shown: CaseMessage) -> CaseMessage:
+        """Return the response that the serving role sent. It has the form of the shown one."""
+        if shown.notation != "json":
+            _expect_message(self._serving, effects, shown, Ids(_CALLER_SEED), "response")
+            return shown
+        sent = self._serving.one(effects, Send, "as the response")
+        try:
+            content = decode_json(sent.data)
+        except ValueError:
+            content = None
+        if _form(content) != _form(shown.content):
+            self._serving.fail(f"a response of the form of {_shown(shown)}", _bytes(sent.data))
+        return CaseMessage("json", content)
+
+
+def _form(value: Value) -> object:
+    """Return a JSON value without its texts."""
+    if isinstance(value, dict):
+        return {name: _form(item) for name, item in value.items()}
+    return [_form(item) for item in value] if isinstance(value, list) else "" if isinstance(value, str) else json.dumps(value)
+
+
+def _expect_message(side: _Conversation, effects: Sequence[Effect], message: CaseMessage, ids: Ids, what: str) -> None:
+    sent = side.one(effects, Send, f"as the {what}")
+    if not ids.matches(message, sent.data):
+        side.fail(f"the {what} {_shown(message)}", f"{_bytes(sent.data)} ({_DRAWN})")
+
+
 async def _caller_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCase]) -> bytes:
-    side, ids = await _Conversation.begin(worker, role, _CALLER_SEED), Ids(_CALLER_SEED)
+    side, ids = await _opened(worker, role), Ids(_CALLER_SEED)
     for number, case in enumerate(cases, 1):
         side.at(number, case)
         call = f"c{number}"
         effects = await side.give(Call(call=call, operation=case.operation, arguments=dict(case.arguments)))
-        sent = side.one(effects, Send, "because of the call")
-        if not ids.matches(case.request, sent.data):
-            side.fail(f"the request {_shown(case.request)}", f"{_bytes(sent.data)} ({_DRAWN})")
+        _expect_message(side, effects, case.request, ids, "request")
         effects = await side.give(Received(peer=PEER, data=ids.fill(case.response)))
         returned = side.one(effects, Return, f"after the response {_shown(case.response)}")
         if returned.call != call or not _is_outcome(returned, case.outcome, ids):
@@ -293,23 +402,20 @@ async def _caller_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCa
 
 
 async def _server_alone(worker: LoadedHandler, role: str, cases: Sequence[TestCase]) -> bytes:
-    side, ids = await _Conversation.begin(worker, role, _CALLER_SEED), Ids(_CALLER_SEED)
+    side, ids = await _opened(worker, role), Ids(_CALLER_SEED)
     for number, case in enumerate(cases, 1):
         side.at(number, case)
         invoked = side.one(await side.give(Received(peer=PEER, data=case.request.data)), Invoke, f"after {_shown(case.request)}")
         if invoked.operation != case.operation or not ids.same(dict(case.arguments), invoked.arguments):
             side.fail(f"{case.operation} with {_json(dict(case.arguments))}", invoked)
-        sent = side.one(await side.give(_result(invoked.call, case.outcome)), Send, "because of the result")
-        if not ids.matches(case.response, sent.data):
-            side.fail(f"the response {_shown(case.response)}", f"{_bytes(sent.data)} ({_DRAWN})")
+        _expect_message(side, await side.give(_result(invoked.call, case.outcome)), case.response, ids, "response")
     await side.give(Close())
     return format_vector(f"The test cases, as {role}", role, side.steps)
 
 
 async def _together(caller: LoadedHandler, calls: str, server: LoadedHandler, serves: str, cases: Sequence[TestCase]) -> None:
     ids = Ids(_CALLER_SEED, _SERVER_SEED)
-    asking = await _Conversation.begin(caller, calls, _CALLER_SEED)
-    serving = await _Conversation.begin(server, serves, _SERVER_SEED)
+    asking, serving = await _opened(caller, calls), await _opened(server, serves, _SERVER_SEED)
     for number, case in enumerate(cases, 1):
         for side in (asking, serving):
             side.at(number, case)
@@ -345,7 +451,7 @@ async def _returned(asking: _Conversation, serving: _Conversation, effects: Sequ
 
 
 async def _unanswered(worker: LoadedHandler, role: str, case: TestCase) -> None:
-    side = await _Conversation.begin(worker, role, _CALLER_SEED)
+    side = await _opened(worker, role)
     side.where = f"The role {role}, whose call of {case.operation} is not answered"
     call = Call(call="c1", operation=case.operation, arguments=dict(case.arguments))
     # Expired at once and in order: the trial does not wait for real time.
@@ -355,19 +461,19 @@ async def _unanswered(worker: LoadedHandler, role: str, case: TestCase) -> None:
     if returned.error is None:
         side.fail("a failure, such as code 504", returned)
     await side.session.close()
-    side = await _Conversation.begin(worker, role, _CALLER_SEED)
+    side = await _opened(worker, role)
     await side.give(call)
     await side.give(PeerLost(peer=PEER))
     await side.session.close()
 
 
 async def _strangers(worker: LoadedHandler, role: str, unexpected: Sequence[bytes]) -> None:
-    side = await _Conversation.begin(worker, role, _CALLER_SEED)
+    side = await _opened(worker, role)
     for data in (*_NONSENSE, *(data[: len(data) // 2] for data in unexpected), *unexpected):
         await side.give(Received(peer=PEER, data=data))
         # A handler may end the session at nonsense. The remaining bytes are tried with a new one.
-        if side.session.ended:
-            side = await _Conversation.begin(worker, role, _CALLER_SEED)
+        if side.is_over:
+            side = await _opened(worker, role)
     await side.session.close()
 
 

@@ -187,7 +187,7 @@ class ModelNegotiator:
         return self._said(await self._ask(questions.draft(self._situation)))
 
     async def consider(self, document: str, summary: str, *, last: bool) -> Verdict:
-        # The session refused a text whose base is not pinned or cannot be had.
+        # The session refused a text whose pinned base cannot be had.
         resolved = await resolve(document, self._situation.documents)
         self._on_the_table = document
         prompt = questions.consider(

@@ -23,7 +23,7 @@ from .language_model import Prompt
 from .negotiator import Acceptance, FaultAdmitted, NegotiationContext, Proposal, Rejection, Verdict
 from .package import Written, read_written
 from .prompts import sections, system
-from .test_cases import TestCase, check_cases, check_operations, described, format_test_cases, parse_test_cases, read_test_cases
+from .test_cases import Case, check_cases, check_operations, described, format_test_cases, parse_test_cases, read_test_cases
 
 MAX_PROPOSAL = 48 * 1024
 """Bytes of a proposal as JSON: the rest of its message needs room, too."""
@@ -45,9 +45,9 @@ class Task:
 
     situation: NegotiationContext
     document: NegotiatedDocument
-    agreed: tuple[TestCase, ...] = ()
+    agreed: tuple[Case, ...] = ()
 
-    def with_cases(self, agreed: tuple[TestCase, ...]) -> Task:
+    def with_cases(self, agreed: tuple[Case, ...]) -> Task:
         """Return the same task with agreed test cases."""
         return replace(self, agreed=agreed)
 
@@ -181,7 +181,7 @@ def answer(situation: NegotiationContext, proposal: str, question: str) -> Promp
     return Prompt("answer", system("answer"), user, _object(answer=_TEXT), read)
 
 
-def check_peer_cases(task: Task, test_cases: str) -> tuple[TestCase, ...]:
+def check_peer_cases(task: Task, test_cases: str) -> tuple[Case, ...]:
     """Return the peer's test cases that can be run. Raises `TreatyError` if they cannot be accepted."""
     cases = read_test_cases(test_cases).cases
     check_cases(task.situation.capabilities, cases)

@@ -1,7 +1,7 @@
 """Read and write the test cases that two agents agree on: Markdown for people and models.
 
 docs/specification/hello-profile.md, section 6, has the format. `parse_test_cases` is strict, for cases that this side proposes.
-`read_test_cases` takes the cases of a foreign text that have this form, and passes over the rest. A case:
+`read_test_cases` takes the cases of a foreign text that have this form or that of the source, and passes over the rest. A case:
 
     # Test case 1: A product
 
@@ -17,6 +17,13 @@ and in the same way an outcome, the request data, the response data, and one lin
 
 The application calls the operation with the arguments, so that the caller sends the request data. The other side's business logic
 answers with the outcome, so that it sends the response data. The cases run in their order within one session.
+
+The source's form has the two messages and the expected result alone, under a heading such as `# 测试用例1` or `# Test case 1`:
+
+    - **测试请求数据**:
+    {"messageId": "msg001", "action": "getProductInfo", "productId": "P12345"}
+
+`handler_check.complete_cases` finds the operation, the arguments and the outcome of such a case by the code.
 
 This module also checks operations and test cases against the functions that a responder offers.
 """
@@ -53,6 +60,14 @@ Notation: TypeAlias = Literal["json", "text", "base64"]
 
 _HEADING = re.compile(r"# Test case ([0-9]{1,2}): (.+)")
 _OPERATION = re.compile(r"`([A-Za-z][A-Za-z0-9_]{0,63})`")
+# The source's form, as it prints it and in English.
+_SOURCE_HEADING = re.compile(r"\s*#{1,6}\s*((?:Test case|测试用例)\s*[0-9]{1,2})\s*(?:[:：]\s*(.*))?", re.IGNORECASE)
+_LABELS = tuple(
+    re.compile(rf"\s*(?:[-*+]\s+)?(?:\*\*)?(?:{names})(?:\*\*)?\s*[:：]\s*(?:\*\*)?\s*(.*)", re.IGNORECASE)
+    for names in ("测试请求数据|Test request data", "测试响应数据|Test response data", "测试预期结果|(?:Test )?expected results?")
+)
+_SOURCE_FENCE = re.compile(r"(`{3,})\w*")
+_SOURCE_BLOCK = re.compile(r"(`{3,})(\w*)\n(.*)\n\s*\1", re.DOTALL)
 _FENCE = re.compile(r"(`{3,})(json|text|base64)")
 
 
@@ -82,6 +97,16 @@ Outcome: TypeAlias = Success | Failure
 
 
 @dataclass(frozen=True)
+class MessageCase:
+    """A case of the source's form: its messages, and the expected result in natural language."""
+
+    title: str
+    request: CaseMessage
+    response: CaseMessage
+    expected: str
+
+
+@dataclass(frozen=True)
 class TestCase:
     """One call, its messages and its outcome."""
 
@@ -94,6 +119,9 @@ class TestCase:
     request: CaseMessage
     response: CaseMessage
     expected: str
+
+
+Case: TypeAlias = TestCase | MessageCase
 
 
 def parse_test_cases(text: str) -> tuple[TestCase, ...]:
@@ -120,24 +148,23 @@ def parse_test_cases(text: str) -> tuple[TestCase, ...]:
 class ReadCases(NamedTuple):
     """The cases of a foreign text that this side can run. `whole`: whether nothing of the text was passed over."""
 
-    cases: tuple[TestCase, ...]
+    cases: tuple[Case, ...]
     whole: bool
 
 
 def read_test_cases(text: str) -> ReadCases:
-    """Return the cases of a text that have the form, whatever else the text says and however they are numbered. Never raises."""
+    """Return the cases of a text that have a form, whatever else the text says and however they are numbered. Never raises."""
     # Lone surrogates and other sizes never arrive: the parser of the wire refuses them.
-    lines, cases, tried, whole = _Lines(text.replace("\r\n", "\n")), list[TestCase](), 0, True
+    lines, cases, tried, whole = _Lines(text.replace("\r\n", "\n")), list[Case](), 0, True
     while not lines.at_end():
         place = lines.mark()
         # Counted: each attempt may read to the end of the text, as a fence that is not closed does.
-        if not _HEADING.fullmatch(lines.take()) or tried == MAX_CASES:
+        if not _SOURCE_HEADING.fullmatch(lines.take()) or tried == MAX_CASES:
             whole = False
             continue
         tried += 1
         try:
-            lines.back_to(place)
-            cases.append(_case(lines))
+            cases.append(_foreign_case(lines, place))
         except Malformed:
             whole = False
             lines.back_to(place)
@@ -145,8 +172,17 @@ def read_test_cases(text: str) -> ReadCases:
     return ReadCases(tuple(cases), whole)
 
 
-def format_test_cases(cases: Sequence[TestCase]) -> str:
-    """Return the text of cases, as `parse_test_cases` reads it."""
+def _foreign_case(lines: _Lines, place: int) -> Case:
+    lines.back_to(place)
+    try:
+        return _case(lines)
+    except Malformed:
+        lines.back_to(place)
+        return _message_case(lines)
+
+
+def format_test_cases(cases: Sequence[Case]) -> str:
+    """Return the text of cases, as `read_test_cases` reads it."""
     return "\n\n".join(_formatted(number, case) for number, case in enumerate(cases, 1)) + "\n"
 
 
@@ -208,6 +244,24 @@ class _Lines:
         self._next += 1
         return cast(Notation, fence[2]), "\n".join(self._lines[begin : self._next - 1])
 
+    def section(self, label: re.Pattern[str]) -> str:
+        """Return the content below a label of the source's form, up to the next label or case."""
+        match = label.fullmatch(self.take())
+        if match is None:
+            self.wrong("is not the label that is due")
+        content, fence = [match[1]], ""
+        while self._next < len(self._lines):
+            line = self._lines[self._next].strip()
+            if not fence and (_SOURCE_HEADING.fullmatch(line) or any(other.fullmatch(line) for other in _LABELS)):
+                break
+            opened = _SOURCE_FENCE.fullmatch(line) if line.startswith("```") else None
+            fence = "" if fence == line else opened[1] if opened and not fence else fence
+            content.append(self._lines[self._next])
+            self._next += 1
+        if fence:
+            self.wrong("ends the text, but a block is still open")
+        return "\n".join(content).strip()
+
     def wrong(self, what: str) -> NoReturn:
         """Raise `Malformed` for the last line that was taken."""
         raise Malformed(NegotiationCode.ANSWER, f"In the test cases, line {self._next} {what}.")
@@ -226,10 +280,33 @@ def _case(lines: _Lines, number: int | None = None) -> TestCase:
         lines.wrong("ends arguments that are no JSON object")
     outcome = _outcome(lines)
     request, response = _message(lines, "Test request data"), _message(lines, "Test response data")
-    expected = lines.labelled("Expected result")
+    expected = _expected(lines, lines.labelled("Expected result"))
+    return TestCase(heading[2], operation[1], arguments, outcome, request, response, expected)
+
+
+def _message_case(lines: _Lines) -> MessageCase:
+    """Take one case of the source's form."""
+    heading = _SOURCE_HEADING.fullmatch(lines.take())
+    assert heading is not None  # the caller looked
+    title = printable(" ".join((heading[2] or heading[1]).split()), MAX_TITLE)[:MAX_TITLE]
+    request, response = (_source_message(lines, label) for label in _LABELS[:2])
+    expected = _expected(lines, " ".join(lines.section(_LABELS[2]).split()))
+    return MessageCase(title, request, response, expected)
+
+
+def _expected(lines: _Lines, expected: str) -> str:
     if not _is_line(expected, MAX_EXPECTED):
         lines.wrong(f"says no expected result in one line of at most {MAX_EXPECTED} characters")
-    return TestCase(heading[2], operation[1], arguments, outcome, request, response, expected)
+    return expected
+
+
+def _source_message(lines: _Lines, label: re.Pattern[str]) -> CaseMessage:
+    text = lines.section(label)
+    block = _SOURCE_BLOCK.fullmatch(text)
+    if block is not None and block[2] in ("text", "base64"):
+        return _message_of(lines, cast(Notation, block[2]), block[3])
+    # Words without a block describe a message, and are none.
+    return CaseMessage("json", _value(lines, block[3] if block else text))
 
 
 def _json(lines: _Lines, label: str) -> Value:
@@ -272,8 +349,10 @@ def _outcome(lines: _Lines) -> Outcome:
 
 def _message(lines: _Lines, label: str) -> CaseMessage:
     notation, text = lines.block(label)
-    if notation == "json":
-        return CaseMessage("json", _value(lines, text))
+    return CaseMessage("json", _value(lines, text)) if notation == "json" else _message_of(lines, notation, text)
+
+
+def _message_of(lines: _Lines, notation: Notation, text: str) -> CaseMessage:
     if notation == "base64":
         try:
             b64decode(text, limit=MAX_TEXT)
@@ -286,12 +365,15 @@ def _is_line(text: str, limit: int) -> bool:
     return bool(text) and text == text.strip() and text.isprintable() and len(text) <= limit
 
 
-def _formatted(number: int, case: TestCase) -> str:
+def _formatted(number: int, case: Case) -> str:
+    call = []
+    if isinstance(case, TestCase):
+        call.append(f"**Operation**: `{case.operation}`")
+        call.append(f"**Arguments**:\n\n{_block('json', dict(case.arguments))}")
+        call.append(f"**Outcome**:\n\n{_block('json', describe(case.outcome))}")
     parts = [
         f"# Test case {number}: {case.title}",
-        f"**Operation**: `{case.operation}`",
-        f"**Arguments**:\n\n{_block('json', dict(case.arguments))}",
-        f"**Outcome**:\n\n{_block('json', describe(case.outcome))}",
+        *call,
         f"**Test request data**:\n\n{_block(case.request.notation, case.request.content)}",
         f"**Test response data**:\n\n{_block(case.response.notation, case.response.content)}",
         f"**Expected result**: {case.expected}",
@@ -325,13 +407,14 @@ def check_operations(capabilities: Sequence[Capability], operations: Iterable[st
         )
 
 
-def check_cases(capabilities: Sequence[Capability], cases: Sequence[TestCase]) -> None:
-    """Raise `Refused` (`negotiation.code`) for a case that the schemas of the functions do not allow."""
-    check_operations(capabilities, (case.operation for case in cases))
+def check_cases(capabilities: Sequence[Capability], cases: Sequence[Case]) -> None:
+    """Raise `Refused` (`negotiation.code`) for a case that the schemas of the functions do not allow. A case of the source's form
+    names no function."""
+    check_operations(capabilities, (case.operation for case in cases if isinstance(case, TestCase)))
     functions = {capability.name: capability for capability in capabilities}
     for number, case in enumerate(cases, 1):
-        function = functions.get(case.operation)
-        if function is None:
+        function = functions.get(case.operation) if isinstance(case, TestCase) else None
+        if function is None or not isinstance(case, TestCase):
             continue
         _check(function.arguments, dict(case.arguments), f"The arguments object of test case {number}")
         if isinstance(case.outcome, Success):

@@ -1,16 +1,18 @@
 """Run the agreed test cases of a Hello session before the session runs.
 
-    1 the negotiator runs the cases against this side's code in the sandbox, and repairs the code where it fails
+    1 the negotiator runs the cases against this side's code in the sandbox, and repairs the code where it fails; a case of the
+      source's form has messages alone, and the code that passed says what they mean
     2 if both Hellos list verificationProtocol, each side opens a handler under test; its messages travel as PT=11: the
       initiator makes the call of each case and compares the outcome; at the responder the cases answer it
     3 a side whose own code fails ends the session; an initiator that finds a fault of the peer reports it
 
-Cases that have not the form of docs/specification/hello-profile.md, section 6, are passed over: the text is natural language, and
+Cases that have no form of docs/specification/hello-profile.md, section 6, are passed over: the text is natural language, and
 tests are optional. The event `tests passed over` and a log line say so.
 
 A responder has passed after step 1. Its handler under test answers until the first application message. A handler under test
-calls no business function, stores nothing and sends no application message. Values are compared as JSON. Failures are compared by
-their code, because their message is for people.
+calls no business function, stores nothing and sends no application message: a verification message is no user data, and a booking
+would be real. So the handler is the real one, and the outcome is that of the case. Values are compared as JSON. Failures are
+compared by their code, because their message is for people.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class ConformanceRun:
         if not whole:
             _log.warning("Agreed test cases are passed over where they cannot be read; %d cases are run", len(cases))
             self._core.record_event("tests passed over")
+        completed: Sequence[TestCase] = ()
         try:
             # The negotiator gets the cases that can be run, so that it need not read free text either.
             passed = await self._negotiation.test(format_test_cases(cases)) if cases else None
@@ -103,10 +106,12 @@ class ConformanceRun:
                     NegotiationCode.TESTS,
                     f"This side's code does not pass the agreed test cases: {printable(passed, 500)}",
                 )
+            if passed is not None:
+                completed = await self._core.role.complete_cases(passed.package, cases)
         except TreatyError as error:
             self._core.loop.post(partial(self._core.command, commands.CodeFailed(error)))
         else:
-            self._core.loop.post(partial(self._go_on, passed, cases, number))
+            self._core.loop.post(partial(self._go_on, passed, completed, number))
 
     async def _go_on(self, passed: Implementation | None, cases: Sequence[TestCase], number: int) -> None:
         # A new round or the end of the run made this result stale.

@@ -285,7 +285,10 @@ class FlowSession(CallingSession):
         """Run, or continue with new terms: open the handler that was started for them, or keep the present one."""
         prepared, self._prepared = self._prepared, None
         if prepared is None:
-            self.agreed, self.expires_at = ready.agreed, ready.expires_at
+            former_terms, self.agreed, self.expires_at = self.agreed.parameters, ready.agreed, ready.expires_at
+            # A renewal alone tells the handler nothing new.
+            if self._active is not None and not rules.json_equal(former_terms, ready.agreed.parameters):
+                await self._active.host.renegotiated(ready.agreed.parameters)
             self.record_event("changed")
             self.end_change(None)
             return

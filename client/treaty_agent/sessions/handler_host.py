@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,6 +52,7 @@ from treaty_handler import (
     PeerLost,
     Persist,
     Received,
+    Renegotiated,
     Request,
     Requested,
     Result,
@@ -157,6 +158,12 @@ class HandlerHost:
         stored, is_proved = await self._store.load(), isinstance(self._context.peer, ProvedPeer)
         await self._give(Opened(stored=stored, parameters=dict(self._context.parameters), is_proved=is_proved, at=event_time()))
         self.is_open = True
+
+    async def renegotiated(self, parameters: Mapping[str, Any]) -> None:
+        """Report other parameters. Raises `TreatyError`."""
+        # The rules would not deliver it, but the session might get a worker for it.
+        if self._context.interface >= 4:
+            await self._give(Renegotiated(parameters=dict(parameters), at=event_time()))
 
     async def joined(self, peer: PeerIdentity, role: str) -> None:
         """Report a new peer of a shared role. Raises `TreatyError`."""
@@ -391,6 +398,9 @@ class HostedHandler(Protocol):
 
     async def open(self) -> None:
         """Begin."""
+
+    async def renegotiated(self, parameters: Mapping[str, Any]) -> None:
+        """Note the parameters that are agreed on now."""
 
     async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
         """Take a message of the peer. `stream`: its action, where messages have one. `metadata`: of its call."""

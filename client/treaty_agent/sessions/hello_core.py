@@ -5,6 +5,7 @@ The parts (`code`, `negotiation`, `conformance`) hold the core and call its meth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from treaty_anp.hello_profile import commands
@@ -12,11 +13,13 @@ from treaty_anp.hello_profile.actions import Action, Agreement
 from treaty_anp.hello_profile.machine import Machine
 from treaty_anp.hello_profile.messages import ReportCosignature, ReportProposed
 from treaty_consensus.errors import Origin, TreatyError, Unavailable
+from treaty_consensus.handler import HandlerPackage
 from treaty_io.errors import session_over
 from treaty_io.identity import UNNAMED, ClaimedPeer, PeerIdentity
 
 from ..negotiators.documents import Fetch
 from ..negotiators.negotiator import Implementation, Negotiator
+from ..negotiators.test_cases import Case, TestCase
 from .agreements import NegotiatedProtocol
 from .connection_loop import ConnectionLoop
 from .handler_context import HandlerPort
@@ -85,6 +88,9 @@ class SessionRole(Protocol):
     ) -> HostedHandler:
         """Return a handler for a protocol and a peer; with `answers`, a handler under test. `peer_role`: the role that the peer
         says it has, or "". Raises `TreatyError`."""
+
+    async def complete_cases(self, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
+        """Return test cases with what their messages mean to this code. Raises `TreatyError`."""
 
     async def keep_agreement(
         self, peer: PeerIdentity, protocol: SpokenProtocol, written: Implementation | None, *, is_reader: bool

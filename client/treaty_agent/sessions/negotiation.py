@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from treaty_anp.hello_profile import commands
 from treaty_anp.hello_profile.actions import Consider, ConsiderError, ConsiderTests, Draft, DraftTests, Question
-from treaty_anp.hello_profile.documents import parse_candidate
+from treaty_anp.hello_profile.documents import check_pinned, parse_candidate
 from treaty_anp.hello_profile.messages import MAX_RETRY
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_consensus.printable import printable
@@ -162,7 +162,7 @@ class Negotiation:
             case Rejection(reason):
                 return commands.Reject(reason)
             case Proposal(text, summary):
-                parse_candidate(text)  # an unpinned base of this side's own is its owner's fault; the peer would reject it
+                check_pinned(parse_candidate(text).base)  # an unpinned base of this side's own is its owner's fault
                 self.own_proposal = text
                 return commands.Propose(text, summary)
 

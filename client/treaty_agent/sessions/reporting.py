@@ -23,6 +23,7 @@ import logging
 from contextlib import suppress
 from enum import Enum
 
+from treaty_anp.hello_profile.documents import check_pinned, parse_candidate
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.project import Project
 from treaty_consensus.codes import PublishCode, ReportCode
@@ -198,6 +199,8 @@ async def publish(context: AgentContext, session: SessionBackend) -> str:
         return protocol.published if protocol is not None else ""
     try:
         project = await asyncio.to_thread(context.memory.negotiated.project, protocol.hash)
+        # Others could not know which bytes the text changes.
+        check_pinned(parse_candidate(project.document.decode()).base)
         uri = await context.ports.publisher.publish(project)
         await asyncio.to_thread(context.memory.negotiated.published, protocol, uri)
     except (TreatyError, OSError) as error:

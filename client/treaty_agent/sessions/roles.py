@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from treaty_anp.discovery.parsing import AgentDescription
@@ -39,6 +39,7 @@ from treaty_anp.recording import Recorder
 from treaty_client.protocols.topics import Candidates
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.handler import HandlerPackage
 from treaty_io.codes import AgentCode, SessionCode
 from treaty_io.identity import PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
@@ -46,6 +47,7 @@ from treaty_io.places import asker
 
 from ..discovery.client import candidates
 from ..negotiators.documents import BaseCache
+from ..negotiators.handler_check import complete_cases
 from ..negotiators.negotiator import (
     Implementation,
     NegotiationContext,
@@ -55,6 +57,7 @@ from ..negotiators.negotiator import (
     Requirement,
     RoleName,
 )
+from ..negotiators.test_cases import Case, TestCase
 from .agreements import AgreementRecord, NegotiatedProtocol, is_negotiated
 from .context import AgentContext
 from .handler_context import HandlerPort
@@ -268,6 +271,9 @@ class _Role(SessionRole):
         host = await self._context.hosts.host(port, protocol, self._completed(host_request, protocol))
         self._spoken_as = host.role.name
         return host
+
+    async def complete_cases(self, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
+        return await complete_cases(self._context.ports.runtime, package, cases)
 
     def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
         """Return the request for a handler with the role and the functions that this side wants in a protocol."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
 from functools import partial
@@ -484,6 +484,9 @@ class MemberHandler:
         self.described = self.described._replace(peer=self.port.origin().peer)
         await self._shared.join(self)
         self.is_open = True
+
+    async def renegotiated(self, parameters: Mapping[str, Any]) -> None:
+        """Do nothing: a shared session is not told of the parameters of one member."""
 
     async def received(self, payload: bytes, *, stream: str = "", metadata: CallMetadata | None = None) -> None:
         await self._shared.received(self, payload, stream, metadata)

@@ -163,6 +163,8 @@ class Initiator(NegotiationEngine):
         extensions = {**former, **self._own_extensions(track)}
         actions += [LoadProtocol(track.protocol, track.digest), *self._offer(track, agreed.parameters, extensions)]
         if shortcut.confirmed:
+            # A peer of another make drops extensions that it does not know. All are offered, because it may know them now.
+            track.expect(agreed.extensions)
             actions += self._confirm(track, now)
         return actions
 
@@ -228,11 +230,11 @@ class Initiator(NegotiationEngine):
         track = self._expect(message, ParameterNegotiation.ACTION)
         if track is None or answer.protocol != track.protocol:
             return []
-        theirs = answer.accepted_parameters, answer.extensions
+        offered, theirs = track.offered, (answer.accepted_parameters, answer.extensions)
         try:
             mine = (
-                rules.counter(self._parameter_rules(track.protocol), track.parameters, theirs[0]),
-                rules.counter(self._extension_rules(track), track.extensions, theirs[1]),
+                rules.counter(self._parameter_rules(track.protocol), offered[0], theirs[0]),
+                rules.counter(self._extension_rules(track), offered[1], theirs[1]),
             )
             agrees = rules.json_equal(list(mine), list(theirs))
             track.wait_until(self._reply_deadline(now))

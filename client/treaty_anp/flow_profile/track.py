@@ -24,7 +24,7 @@ class Track:
     `transitions`: its table.
     `deadline`: when the negotiation of it has taken too long, by the clock of `Now.seconds`.
     `renegotiates`: the running session that this is about, or "".
-    `parameters`, `extensions`: the last offer, or what was accepted.
+    `parameters`, `extensions`: the last offer, or what was accepted or is expected.
     `asked`: the ids of the messages that wait for an answer, by action.
     `agreed`: confirmed; `settled`: the peer's last answer agrees; `hosting`, `hosted`: a handler is being started, or is ready.
     """
@@ -58,6 +58,12 @@ class Track:
     def result(self) -> Agreed:
         """Return the agreement so far."""
         return Agreed(self.protocol, self.parameters, self.extensions, self.uri, self.digest)
+
+    @property
+    def offered(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the parameters and extensions of the last offer."""
+        parameters, extensions = self._offers[-1]
+        return parameters, extensions
 
     def equals(self, parameters: dict[str, Any], extensions: dict[str, Any]) -> bool:
         """Return whether these equal the last offer."""
@@ -104,6 +110,10 @@ class Track:
             raise TooLarge(FlowCode.ROUNDS, "Offers of parameters go round in circles.")
         self._offers.append(offer)
         self.fire(TrackEvent.OFFERED)
+
+    def expect(self, extensions: Mapping[str, Any]) -> None:
+        """Expect an answer with these of the offered extensions alone, to confirm it ahead."""
+        self.extensions = {name: value for name, value in self.extensions.items() if name in extensions}
 
     def confirm(self, session_id: str, expires_at: int) -> None:
         """Agree on the last terms, in a session with this id and this end."""

@@ -12,9 +12,9 @@ Headings are ATX headings (`#` to `######` and a blank) outside of fenced code. 
 three names as spelt here, a colon and the value, outside of fenced code; each comes once at most. A topic is one of Treaty's; a
 base is an `https:` URI of at most 512 ASCII characters without blanks, its digest 64 lower-case hexadecimal digits.
 
-A document with a base is not whole without it, so it pins it: a base without its digest is refused, as what a URI serves may
+A document with a base is not whole without it, so its header pins it: one without the digest is refused, as what a URI serves may
 change after the agreement. The form in which the source specification names a base, in a sentence, is understood as well, with
-or without a digest:
+or without a digest; it is natural language:
 
     This is based on an existing protocol (URI: https://agents.example/protocols/info, SHA-256: 9c1e…)
     该流程基于已有协议(URI: https://agents.example/protocols/info, SHA-256: 9c1e…)实现。
@@ -48,10 +48,15 @@ _URI = re.compile(rf"https://[!-~]{{1,{MAX_URI - 8}}}")
 
 @dataclass(frozen=True)
 class Base:
-    """The protocol that a document changes: where it is, and the digest of its bytes."""
+    """The protocol that a document changes: where it is, and the digest of its bytes; "" where a sentence does not pin it."""
 
     uri: str
     sha256: str
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the document says which bytes it changes."""
+        return bool(self.sha256)
 
 
 @dataclass(frozen=True)
@@ -75,10 +80,9 @@ def parse_candidate(text: str) -> DocumentDescription:
     uri, digest = header.get("Base"), header.get("Base-SHA-256")
     if uri is None and digest is not None:
         raise Malformed(ClientDocumentCode.HEADER, "A document with Base-SHA-256 has a Base.")
-    if uri is None:
-        # The header counts alone where it names a base: a sentence may mention other protocols.
-        uri, digest = _named_in_a_sentence(lines)
-    return DocumentDescription(title, topic, None if uri is None else _base(uri, digest))
+    # The header counts alone where it names a base: a sentence may mention other protocols.
+    base = _named_in_a_sentence(lines) if uri is None else _pinned(uri, digest)
+    return DocumentDescription(title, topic, base)
 
 
 def _prose(text: str) -> Iterator[str]:
@@ -120,24 +124,34 @@ def _title(text: str) -> str:
     return closed.rstrip(" \t") if closed != title and closed[-1:] in ("", " ", "\t") else title
 
 
-def _named_in_a_sentence(lines: list[str]) -> tuple[str | None, str | None]:
+def _named_in_a_sentence(lines: list[str]) -> Base | None:
     for line in lines:
         match = _SENTENCE.search(line)
         if match:
-            return match[1], match[2]
-    return None, None
+            return _base(match[1], match[2])
+    return None
+
+
+def _pinned(uri: str, digest: str | None) -> Base:
+    base = _base(uri, digest)
+    check_pinned(base)
+    return base
+
+
+def check_pinned(base: Base | None) -> None:
+    """Raise `Refused` (`document.header`) for a base whose bytes are not pinned."""
+    if base is not None and not base.is_pinned:
+        raise Refused(
+            ClientDocumentCode.HEADER,
+            f"The document changes {base.uri[:200]} and does not say which bytes are meant.",
+            fix="Add the line: - Base-SHA-256: and the SHA-256 of that protocol's document.",
+        )
 
 
 def _base(uri: str, digest: str | None) -> Base:
     if not _URI.fullmatch(uri):
         raise Malformed(ClientDocumentCode.HEADER, f"{uri[:80]!a} is not the https: URI of a protocol.")
-    if not digest:
-        raise Refused(
-            ClientDocumentCode.HEADER,
-            f"The document changes {uri[:200]} and does not say which bytes are meant.",
-            fix="Add the line: - Base-SHA-256: and the SHA-256 of that protocol's document.",
-        )
     try:
-        return Base(uri, parse_digest(digest))
+        return Base(uri, parse_digest(digest) if digest else "")
     except Malformed as error:
         raise Malformed(ClientDocumentCode.HEADER, "Base-SHA-256 is 64 lower-case hexadecimal digits.") from error

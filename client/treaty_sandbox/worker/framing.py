@@ -58,6 +58,7 @@ from treaty_handler import (
     PeerLost,
     Persist,
     Received,
+    Renegotiated,
     Request,
     Requested,
     Result,
@@ -75,7 +76,7 @@ HEADER = 4
 
 EVENTS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
-    for kind in (Opened, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerJoined, PeerLost, Close)
+    for kind in (*(Opened, Renegotiated, Received, Call, Requested, Cancelled, Result, Item, Timer, PeerJoined, PeerLost, Close),)
 }
 EFFECTS: dict[str, type[Effect]] = {
     kind.__name__.lower(): kind

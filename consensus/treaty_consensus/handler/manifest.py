@@ -29,9 +29,9 @@ from .messages import Forms, parse_messages
 from .schema import check_schema, check_together
 
 # The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation. Interface 3 adds
-# sessions with many peers.
-INTERFACE = 3
-INTERFACES = (1, 2, 3)
+# sessions with many peers, and interface 4 the change of agreed parameters.
+INTERFACE = 4
+INTERFACES = (1, 2, 3, 4)
 MANIFEST_NAME = "manifest.json"
 # Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024

@@ -99,6 +99,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 
 import feedback_script as script  # noqa: E402
 import loguru  # type: ignore[import-not-found]  # noqa: E402
+import source_listing  # noqa: E402
 from metagpt.actions import Action  # type: ignore[import-not-found]  # noqa: E402
 from metagpt.configs.llm_config import LLMType  # type: ignore[import-not-found]  # noqa: E402
 from metagpt.environment.base_env import Environment  # type: ignore[import-not-found]  # noqa: E402
@@ -241,6 +242,28 @@ def react(mode: str, limit: int, answers: list[str]) -> list[str]:
     return done
 
 
+class Named(Role):  # type: ignore[misc]
+    """A role with a name and a profile: roles without a profile share one key, so that the last alone is run."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"name": f"{type(self).__name__}-1", "profile": type(self).__name__, **kwargs})
+
+
+def listing(rounds: int) -> dict[str, Any]:
+    """The source's listing, with our fillings of its actions."""
+    from metagpt.actions.add_requirement import UserRequirement  # type: ignore[import-not-found]
+    from metagpt.const import MESSAGE_ROUTE_TO_NONE  # type: ignore[import-not-found]
+    from metagpt.context import Context  # type: ignore[import-not-found]
+
+    names = {"Action": Action, "Context": Context, "Environment": Recorded, "Message": Message, "Role": Named}
+    names |= {"MESSAGE_ROUTE_TO_NONE": MESSAGE_ROUTE_TO_NONE, "UserRequirement": UserRequirement, "__name__": "listing"}
+    namespace, runs = source_listing.prepared(names, rounds)
+    Recorded.model_fields["published"].default = Memory()
+    environment = asyncio.run(namespace["main"]())
+    history = [_value(message) for message in environment.published.get()]
+    return {"history": history, "runs": runs, "idle": environment.is_idle}
+
+
 async def _until_idle(environment: Any) -> None:
     while not environment.is_idle:
         await environment.run()
@@ -251,7 +274,7 @@ def _class(base: type, name: str) -> Any:
 
 
 def _requirement() -> Any:
-    from metagpt.actions.add_requirement import UserRequirement  # type: ignore[import-not-found]
+    from metagpt.actions.add_requirement import UserRequirement
 
     return UserRequirement
 
@@ -278,7 +301,13 @@ def _short(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"loop": loop, "deliver": deliver, "defaults": defaults, "react": react}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "loop": loop,
+    "deliver": deliver,
+    "defaults": defaults,
+    "react": react,
+    "listing": listing,
+}
 
 
 def main() -> None:

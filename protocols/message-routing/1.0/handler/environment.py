@@ -66,9 +66,9 @@ class Delivery(NamedTuple):
 class Environment:
     """The members by name, in the order in which they joined, and the history."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: Memory | None = None) -> None:
         self.members: dict[str, Membership] = {}
-        self.history = Memory()
+        self.history = Memory() if history is None else history
 
     def join(self, name: str, address: str, *, shares: bool) -> str:
         """Add a member. `shares`: others that do so too may have its class. Return "" or the reason for which it cannot join."""

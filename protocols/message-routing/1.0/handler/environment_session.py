@@ -236,7 +236,7 @@ class EnvironmentSession:
         first = max(start, history.forgotten)
         page = fitting(list(history)[first - history.forgotten :], count)
         messages = [message.to_value() for message in page]
-        return {"start": first, "messages": messages, "total": history.total}
+        return {"start": first, "messages": messages, "total": history.total, "forgotten": history.forgotten}
 
     def _make_id(self) -> str:
         self.made += 1

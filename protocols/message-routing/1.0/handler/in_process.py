@@ -36,8 +36,9 @@ class Application(Protocol):
 class Team:
     """An environment whose members are in this process. For one event loop."""
 
-    def __init__(self) -> None:
-        self._environment = Environment()
+    def __init__(self, history: Memory | None = None) -> None:
+        """Have no members. `history`: where the messages are kept, for other bounds than those of a session."""
+        self._environment = Environment(history)
         self._members: dict[str, tuple[Member, Any]] = {}
 
     @property
@@ -78,6 +79,8 @@ class Team:
     async def _react(self, name: str, step: Any) -> None:
         member, application = self._members[name]
         try:
+            for message in member.waited():
+                self._deliver_of(member, message)
             while not isinstance(step, Rest):
                 news = [message.to_value() for message in member.news]
                 if isinstance(step, Act):
@@ -104,11 +107,15 @@ class Team:
 
     def _send_out(self, member: Member, message: Message) -> None:
         own, is_own = member.outgoing(message)
+        if not is_own:
+            if member.leaves_now(own):
+                self._deliver_of(member, own)
+        elif not member.put_own(own):
+            _log.warning("Too many messages of %s to itself wait.", member.name)
+
+    def _deliver_of(self, member: Member, message: Message) -> None:
         try:
-            if not is_own:
-                self._deliver(own, member.name)
-            elif not member.put_own(own):
-                _log.warning("Too many messages of %s to itself wait.", member.name)
+            self._deliver(message, member.name)
         except Full as error:
             # As across processes: the rest of the answer is published.
             _log.warning("A message of %s was not published: %s", member.name, error)

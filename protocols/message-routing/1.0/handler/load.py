@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .message import Message, Size
 
@@ -47,6 +47,11 @@ class Buffer:
         self._load = Load()
         for message in messages:
             self.put(message)
+
+    @property
+    def load(self) -> Load:
+        """Return a copy of the size of all."""
+        return replace(self._load)
 
     def put(self, message: Message) -> bool:
         """Add a message. Return False if there is no room for it."""

@@ -6,7 +6,7 @@ A reaction is a row of steps. `begin` returns the first; `decide` and `acted` re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 from treaty_handler import Value
 
@@ -44,21 +44,23 @@ Step = Think | Act | Rest
 class Member:
     """One member. `watch`: the causes of the messages that it subscribes to; those of the user unless it says so (rule 10)."""
 
-    def __init__(self, name: str, address: str, flow: Flow, watch: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, address: str, flow: Flow, watch: Iterable[str] = (), *, memory: Memory | None = None) -> None:
         self.name, self.address, self.flow = name, address, flow
         self.watch = frozenset(watch) or frozenset({USER_REQUIREMENT})
-        self.memory = Memory()
+        self.memory = Memory() if memory is None else memory
         self.news: tuple[Message, ...] = ()
         self.state = IDLE
         # Two, because the environment counts on the room of the first.
         self._buffer, self._own = Buffer(), Buffer()
+        # What it published in this round, and what has to wait for the next one.
+        self._share, self._outbox = Load(), Buffer()
         self._steps = 0
         self._response: Message | None = None
 
     @property
     def is_idle(self) -> bool:
         """Return whether it has no news, nothing to do and nothing buffered (rule 8). It has news until it has nothing to do."""
-        return not (self.news or self._buffer or self._own)
+        return not (self.news or self._buffer or self._own or self._outbox)
 
     def put(self, message: Message) -> bool:
         """Buffer a message of the environment until the next reaction. Return False where there is no room, and it is lost."""
@@ -75,14 +77,32 @@ class Member:
             return faults
         if any(draft.get("sent_from") not in (None, "", self.name, self.address) for draft in drafts):
             return ["sent_from is the name or the class of another."]
-        others, own = Load(), Load()
-        for draft in published:
+        own, waiting, left = Load(), self._outbox.load, replace(self._share)
+        for number, draft in enumerate(drafts):
             message, is_own = self.outgoing(complete(draft, str))
-            load, parts = (own, 1) if is_own else (others, PARTS)
-            if not load.has_room(message.size, parts):
-                return ["An action publishes more at once than a member may publish in a round, or than may wait for it."]
-            load.add(message.size)
+            size = message.size
+            if is_own:
+                fits = number >= len(published) or own.add(size)  # a response to itself is noted where it has no room
+            elif not waiting.messages and left.has_room(size, PARTS):
+                fits = left.add(size)
+            else:
+                fits = waiting.add(size)
+            if not fits:
+                return ["An action publishes more at once than may wait for a round."]
         return []
+
+    def leaves_now(self, message: Message) -> bool:
+        """Return whether a message goes to the environment in this round. One beyond the share of the round waits for the
+        next, as do those after it."""
+        if self._outbox or not self._share.has_room(message.size, PARTS):
+            self._outbox.put(message)
+            return False
+        self.count(message)
+        return True
+
+    def count(self, message: Message) -> None:
+        """Count a message into the share of this round, as the environment does."""
+        self._share.add(message.size)
 
     def outgoing(self, message: Message) -> tuple[Message, bool]:
         """Return a message of this member as it leaves, and whether it goes to the member alone (rule 6). Such a message is for
@@ -97,6 +117,11 @@ class Member:
             return [{"content": response, "cause_by": self.state, "sent_from": self.address}]
         return [] if response is None else [response]
 
+    def waited(self) -> list[Message]:
+        """Return the messages that waited for this round and leave in it, after `begin`."""
+        waiting, self._outbox = list(self._outbox), Buffer()
+        return [message for message in waiting if self.leaves_now(message)]
+
     def begin(self) -> Step:
         """Take the messages from the buffer, and react to those that are news (rule 3). Of the member's own, those are taken that
         fit into an action beside the others; the rest stays for the next reaction."""
@@ -107,7 +132,7 @@ class Member:
         # Kept too, if it is no news: an application may read it in the memory.
         new = [message for message in buffered if self.memory.add(message)]
         self.news = tuple(message for message in new if message.cause_by in self.watch or self.name in message.send_to)
-        self._steps, self._response = 0, None
+        self._steps, self._response, self._share = 0, None, Load()
         return self._next() if self.news else self._rest()
 
     def decide(self, choice: str) -> Step:
@@ -152,6 +177,8 @@ class Member:
             "memory": self.memory.to_value(),
             "buffer": [message.to_value() for message in self._buffer],
             "own": [message.to_value() for message in self._own],
+            "outbox": [message.to_value() for message in self._outbox],
+            "share": asdict(self._share),
             "news": [message.to_value() for message in self.news],
             "state": self.state,
             "steps": self._steps,
@@ -163,7 +190,9 @@ class Member:
         """Return the member of `to_value`."""
         member = cls(value["name"], value["address"], Flow(value["transitions"], value["limit"]), value["watch"])
         member.memory = Memory.from_value(value["memory"])
-        member._buffer, member._own = (Buffer(complete(one, str) for one in value[name]) for name in ("buffer", "own"))
+        names = ("buffer", "own", "outbox")
+        member._buffer, member._own, member._outbox = (Buffer(complete(one, str) for one in value[name]) for name in names)
+        member._share = Load(**value["share"])
         member.news = tuple(complete(message, str) for message in value["news"])
         member.state, member._steps = value["state"], value["steps"]
         member._response = None if value["response"] is None else complete(value["response"], str)

@@ -123,7 +123,10 @@ class MemberSession:
         if self.invoked:
             return [Audit(text="Ignored a round that began before the last was over.")]
         self.round, self.error = number, ""
-        return self._follow(member, member.begin())
+        step = member.begin()
+        # Before those of this round, which come after them.
+        waited = [self._say_publish(message, "") for message in member.waited()]
+        return [*waited, *self._follow(member, step)]
 
     def _follow(self, member: Member, step: Step) -> list[Effect]:
         """Ask the application for the next step, or end the round."""
@@ -166,7 +169,10 @@ class MemberSession:
         """Publish a message. One for the member alone stays here (rule 6)."""
         own, is_own = member.outgoing(message)
         if not is_own:
-            return [self._say(type="publish", id=self._request(call, {"id": own.id}), message=own.to_value())]
+            if not call:
+                return [self._say_publish(own, "")] if member.leaves_now(own) else []
+            member.count(own)  # the environment answers the call, which waits for no round
+            return [self._say_publish(own, call)]
         if not member.put_own(own):
             reason = "Too many messages of this member to itself wait."
             return [_failed(call, 429, reason)] if call else [Audit(text=reason)]
@@ -174,13 +180,16 @@ class MemberSession:
         told = [] if self.invoked or not call else [self._state(member)]
         return [*told, *([Return(call=call, value={"id": own.id})] if call else [])]
 
+    def _say_publish(self, message: Message, call: str) -> Send:
+        return self._say(type="publish", id=self._request(call, {"id": message.id}), message=message.to_value())
+
     def _put(self, member: Member, message: Message) -> list[Effect]:
         return [] if member.put(message) else [Audit(text="Dropped a message: the environment sent more than may wait.")]
 
     def _recall(self, causes: list[str]) -> dict[str, Value]:
         assert self.member is not None
         newest = fitting(reversed(self.member.memory.caused_by(causes)), MAX_RECALLED)
-        return {"messages": [message.to_value() for message in reversed(newest)]}
+        return {"messages": [message.to_value() for message in reversed(newest)], "forgotten": self.member.memory.forgotten}
 
     def _invoke(self, operation: str, arguments: dict[str, Value]) -> list[Effect]:
         self.made += 1

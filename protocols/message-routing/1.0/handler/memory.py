@@ -14,10 +14,13 @@ MAX_BYTES = 1024 * 1024
 
 
 class Memory:
-    """The last messages, oldest first, each once. `forgotten`: the number of older ones that were given up for the room."""
+    """The last messages, oldest first, each once. `forgotten`: the number of older ones that were given up for the room. `most`,
+    `most_bytes`: the room; a session has no more."""
 
-    def __init__(self, messages: Iterable[Message] = (), forgotten: int = 0) -> None:
-        self.forgotten = forgotten
+    def __init__(
+        self, messages: Iterable[Message] = (), forgotten: int = 0, *, most: int = MAX_MESSAGES, most_bytes: int = MAX_BYTES
+    ) -> None:
+        self.forgotten, self._most, self._most_bytes = forgotten, most, most_bytes
         self._messages: dict[bytes, Message] = {message.key: message for message in messages}
         self._size = sum(map(len, self._messages))
 
@@ -28,7 +31,7 @@ class Memory:
             return False
         self._messages[key] = message
         self._size += len(key)
-        while len(self._messages) > MAX_MESSAGES or self._size > MAX_BYTES:
+        while len(self._messages) > self._most or self._size > self._most_bytes:
             oldest = next(iter(self._messages))
             del self._messages[oldest]
             self._size -= len(oldest)
