@@ -32,7 +32,7 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 4_500,
-    "treaty_agent": 22_700,
+    "treaty_agent": 23_000,
     "treaty_aip": 2_500,
     "treaty_anp": 9_600,
     "treaty_client": 12_100,
