@@ -46,6 +46,7 @@ RIVAL=https://8080.localhost/protocols/bob.example/salutation/1.0
 cp -r examples/greeting salutation
 sed -i 's/^name = .*/name = "salutation"/; s/^title = .*/title = "Salutation"/' salutation/protocol.toml
 sed -i 's/^# Greeting/# Salutation/' salutation/document.md
+treaty document salutation
 treaty publish salutation --home agents/bob
 for name in alice bob carol; do treaty policy allow did:wba:bob.example --home agents/$name; done
 python examples/agents.py agents/alice agents/bob "$RIVAL"

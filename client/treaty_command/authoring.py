@@ -1,4 +1,4 @@
-"""`treaty new`, `test`, `record`, `stubs`: the tools of a protocol's author."""
+"""`treaty new`, `document`, `test`, `record`, `stubs`: the tools of a protocol's author."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from treaty_client.authoring.check import ProtocolCheck, build, check_package, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import ProtocolCheck, check_package, check_project
+from treaty_client.authoring.document import write_document
 from treaty_client.authoring.file_changes import changed, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.authoring.recorded import add_recordings
 from treaty_client.authoring.stubs import write_stubs
-from treaty_client.protocols.project import load_project
+from treaty_client.authoring.template_text import PLACEHOLDER
+from treaty_client.protocols.project import DOCUMENT, load_project
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.printable import printable
@@ -29,6 +32,7 @@ from treaty_io import durable
 from treaty_io.codes import SandboxCode
 
 from .context import Options, run
+from .values import Publishers, Uri
 
 if TYPE_CHECKING:
     from treaty_client.authoring.coverage import Coverage
@@ -48,12 +52,14 @@ def new(
     *,
     name: str | None = None,
     topic: str | None = None,
+    summary: str | None = None,
     kind: str | None = None,
     form: str | None = None,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     options: Options = Options(),
 ) -> None:
-    """Write a folder with a new protocol that passes `treaty test`. On a terminal it asks for the choices that are missing.
+    """Write a folder with a new protocol. With a summary it passes `treaty test`. On a terminal it asks for the choices that are
+    missing.
 
     Parameters
     ----------
@@ -63,6 +69,8 @@ def new(
         The protocol's name: lower-case words joined by dashes. Default: the folder's name.
     topic
         Its topic, such as commerce/product-info.
+    summary
+        One sentence that says what the protocol is for. Without it, you write it before the protocol can be published.
     kind
         The exchange: request (one answer), stream (many items), event (no answer) or shared (one session for many members).
         Default: request.
@@ -78,13 +86,16 @@ def new(
     name = name or _ask("Name", asking, default=usual)
     topic = topic or _ask("Topic, such as commerce/product-info", asking, default=None)
     if from_ is not None:
+        if summary is not None:
+            raise Malformed(SystemCode.USAGE, "The summary of a protocol from a class is the first line of its docstring.")
         chosen = _of_class(name, topic, kind, form)
         paths = run(_write_class(folder, from_, chosen))
     else:
+        summary = summary or _ask("Summary, one sentence", asking, default=PLACEHOLDER)
         kind = kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])
         forms = forms_of(kind)
         form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
-        chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form))
+        chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form), summary)
         paths = write_project(folder, chosen)
     lines = [f"  {escape(str(path))}" for path in paths]
     value = {"folder": str(folder), "files": [str(path) for path in paths], **dataclasses.asdict(chosen)}
@@ -113,17 +124,38 @@ def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: s
         from rich.prompt import Prompt  # imported here: only `new` asks
 
         options = list(choices) or None
-        return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        try:
+            return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        except EOFError as error:  # Ctrl-D
+            fault = f"The input ended at the question {question!r}. Nothing was written."
+            raise Malformed(SystemCode.USAGE, fault, fix="Answer it with an option: treaty new --help") from error
     return default or ""
 
 
+def document(folder: Path, /, *, options: Options = Options()) -> None:
+    """Write the part of document.md that follows from the manifest, and its front matter. Your own text stays as it is.
+
+    The part stands between two marks: roles, operations, forms, schemas, errors, and examples from the vectors. Without the marks
+    it is added at the end.
+
+    Parameters
+    ----------
+    folder
+        The folder with protocol.toml.
+    """
+    is_changed = write_document(folder)
+    path = folder / DOCUMENT
+    line = f"[green]✓[/] {escape(str(path))}{'' if is_changed else ' is as it should be'}"
+    options.output.result({"file": str(path), "changed": is_changed}, line)
+
+
 def test(
-    subject: str,
+    subject: Uri,
     /,
     *,
     watch: Annotated[bool, Parameter()] = False,
     allow_uncovered: Annotated[bool, Parameter()] = False,
-    publisher: tuple[str, ...] = (),
+    publisher: Publishers = (),
     options: Options = Options(),
 ) -> None:
     """Check a protocol as publishing would, and report all problems at once: its files, its package, its vectors, its coverage.
@@ -136,8 +168,6 @@ def test(
         Check the folder again each time that a file changes, until Ctrl-C.
     allow_uncovered
         An operation that no vector reaches is no problem.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     if "://" in subject:
@@ -174,9 +204,7 @@ async def _published(uri: str, publishers: tuple[str, ...], options: Options, *,
 async def _fetched(uri: str, publishers: tuple[str, ...], options: Options) -> HandlerPackage:
     from treaty_client.protocols.fetch import Fetcher  # imported here: Sigstore is slow to import
 
-    policy = options.policy()
-    policy = dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
-    async with Fetcher(options.home, policy, options.network) as fetcher:
+    async with Fetcher(options.home, options.policy(*publishers), options.network) as fetcher:
         return (await fetcher.fetch(uri)).package
 
 
@@ -203,7 +231,7 @@ def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> 
     )
 
 
-def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+def stubs(subject: Uri, /, *, output: Path | None = None, publisher: Publishers = (), options: Options = Options()) -> None:
     """Write typed Python for a protocol, so that an editor completes its operations and their arguments.
 
     Parameters
@@ -212,8 +240,6 @@ def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, 
         The URI of a protocol, or a folder with protocol.toml.
     output
         The module to write. Default: print it.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     package = run(_fetched(subject, publisher, options)) if "://" in subject else build(load_project(folder))
@@ -239,6 +265,7 @@ def _value(found: ProtocolCheck) -> dict[str, Any]:
         "vectors": [{"file": vector.name, "title": vector.title, "roles": vector.roles} for vector in found.vectors],
         "mismatches": [dataclasses.asdict(item) for item in found.mismatches],
         "coverage": None if found.coverage is None else _coverage_value(found.coverage),
+        "hostile": None if found.hostile is None else {"tried": found.hostile.tried, "total": found.hostile.total},
     }
 
 
@@ -262,10 +289,11 @@ def _lines(found: ProtocolCheck, verdict: str) -> Iterator[Any]:
     faults = len(found.problems) + len(found.mismatches)
     if not found.passed:
         yield f"[bold red]✗[/] {faults} problem{'s' if faults > 1 else ''}."
-    elif found.coverage is None:
+    elif found.coverage is None or found.hostile is None:
         yield f"[green]✓[/] {verdict}: a document without a handler."
     else:
-        yield f"[green]✓[/] {verdict}: {len(found.vectors)} vectors reach {found.coverage.summary}."
+        reached = f"{len(found.vectors)} vectors reach {found.coverage.summary}"
+        yield f"[green]✓[/] {verdict}: {reached}, and {found.hostile.summary} do no harm."
 
 
 def _difference(mismatch: Mismatch) -> Iterator[str]:

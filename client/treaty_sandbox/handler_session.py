@@ -316,6 +316,14 @@ class HandlerSession:
         self._check_home(worker)
         await self.resume(worker, await self.rest())
 
+    async def branch(self) -> HandlerSession:
+        """Return another session in the same worker that continues from here. Raises the errors of `rest`; then this session is
+        unchanged, or the worker dead."""
+        async with self._awake() as worker:
+            snapshot = self._bounded(worker, await worker._ask("bytes", bytes, "copy", self._number, MAX_SNAPSHOT))
+            number = await worker._open(self.role, self._parameters, snapshot)
+        return HandlerSession(worker, number, self._rules.copy(), self._parameters, self._snapshot)
+
     async def close(self) -> None:
         """Remove the session from its worker, which continues. Never raises.
 

@@ -171,6 +171,11 @@ class LocalSession:
             raise Refused(SessionCode.SNAPSHOT, f"The session's state has {len(snapshot)} bytes; {MAX_SNAPSHOT} is the most.")
         self._session = self._start(snapshot)
 
+    async def branch(self) -> LocalSession:
+        """Return another session that continues from here."""
+        rules, snapshot = self._rules.copy(), self._session.snapshot()
+        return LocalSession(rules, self._start, self._seed, snapshot, max_ignored=self._max_ignored)
+
     async def close(self) -> None:
         self._rules.ended = True
 

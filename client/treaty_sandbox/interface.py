@@ -56,6 +56,9 @@ class LoadedSession(RunningHandler, Protocol):
     async def move(self, worker: Any) -> None:
         """Continue from a snapshot. `worker`: of the session's own kind, package, identity and peers. Raises `TreatyError`."""
 
+    async def branch(self) -> LoadedSession:
+        """Return another session that continues from here, as this one does. Raises `TreatyError`."""
+
 
 class LoadedHandler(Protocol):
     """A package that is ready for sessions of one local identity and its peers.

@@ -251,6 +251,7 @@ class ProtocolCode(Code):
 
 class PublishCode(Code):
     BASE = "publish.base", "The base document has another hash than the pinned one, or rests on more than 8 others.", Refused
+    BREAKING = "publish.breaking", "The version breaks agents of an earlier one that its number continues.", Refused
     NOT_ENTITLED = (
         "publish.not-entitled",
         "The author does not own the namespace and has no grant, or is not the publisher.",

@@ -27,6 +27,8 @@ from .errors import Malformed, TooLarge
 
 # Agents give a document to a language model in one prompt.
 MAX_DOCUMENT = 256 * 1024
+PART_BEGIN, PART_END = "<!-- treaty document -->", "<!-- end of treaty document -->"
+"""The lines of a document around the part that its manifest says."""
 # Catalogue pages load many cards at once.
 MAX_CARD = 8 * 1024
 # The same bound as `kinds.Text`, so that every URI fits a statement field.

@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 AUTHOR = """
 URI=https://8080.localhost/protocols/alice.example/appointment/1.0
 export TREATY_HOME=agents/alice
-treaty new begun --name begun --topic science/begun --kind stream --form declarative
+treaty new begun --name begun --topic science/begun --summary "Begin." --kind stream --form declarative
 treaty test begun
 treaty publish begun
 treaty test examples/appointment

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from treaty_client.authoring.document import write_document
 from treaty_client.protocols.project import HandlerSource, Project, load_project
 from treaty_consensus.handler import HandlerPackage, read_wheel
 
@@ -46,6 +47,7 @@ def write_project(folder: Path, version: str = "1.0") -> Path:
     (project / "manifest.json").write_text(json.dumps(handler.manifest, indent=2))
     with (project / "protocol.toml").open("a") as toml:
         toml.write(f'\n[handler]\nsource = "../handler"\nentry-point = "{ENTRY_POINT}"\n')
+    write_document(project)
     return project
 
 

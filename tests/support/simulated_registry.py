@@ -383,6 +383,8 @@ class SimulatedRegistry:
                 return 200, self.tile(path)
             case "GET", ["protocols", *_] if path.endswith(".bundle"):
                 return 200, self.bundle(str(parse_protocol_uri(BASE_URL + path.removesuffix(".bundle"))), since)
+            case "GET", ["protocols", namespace, name]:
+                return 200, json.dumps({"versions": self._versions(namespace, name.removesuffix(".json"))}).encode()
             case "GET", ["topics", *_] if path.endswith(".bundle"):
                 return 200, self.topic_bundle(path.removeprefix("/topics/").removesuffix(".bundle"), since)
             case "GET", ["blobs", "sha256", digest]:
@@ -437,6 +439,17 @@ class SimulatedRegistry:
             if isinstance(made.body, kinds.Publish) and made.body.document.sha256 == name.removeprefix("sha256:"):
                 found.append(match_of(made, by="hash"))
         return found
+
+    def _versions(self, namespace: str, name: str) -> list[dict[str, object]]:
+        found = {}
+        for _, made in self.statements():
+            if isinstance(made.body, kinds.Publish) and made.body.uri.split("/")[-3:-1] == [namespace, name]:
+                found[made.body.uri] = match_of(made, by="uri") | {"topic": made.body.topic, "title": name, "status": "active"}
+            if isinstance(made.body, kinds.Status) and made.body.uri in found:
+                found[made.body.uri]["status"] = made.body.state
+        if not found:
+            raise NotFound("protocol.unknown", f"There is no {name}.")
+        return [*found.values()]
 
     def _position(self, topic: str, did: str) -> dict[str, int]:
         log = self.facts["log"]

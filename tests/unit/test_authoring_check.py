@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from sandboxed import write_project
 
-from treaty_client.authoring.check import ProtocolCheck, build, check_package, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import ProtocolCheck, check_package, check_project
 from treaty_client.authoring.coverage import CoverageCell
+from treaty_client.authoring.document import write_document
 from treaty_client.authoring.manifest import manifest_problems
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import TreatyError
@@ -23,6 +25,7 @@ GREETING = Path(__file__).parents[2] / "examples" / "greeting"
 def greeting(tmp_path: Path) -> Path:
     """A copy of the greeting, which has no code, with one vector for each role."""
     shutil.copytree(GREETING, tmp_path / "greeting", ignore=shutil.ignore_patterns("*-errors.json"))
+    write_document(tmp_path / "greeting")
     return tmp_path / "greeting"
 
 
@@ -50,6 +53,7 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
 
 async def test_a_good_project_passes_with_its_coverage(folder: Path) -> None:
     (folder / "vectors" / "provider-errors.json").unlink()
+    write_document(folder)
     found = await check_project(folder)
     assert found.passed
     assert found.coverage is not None
@@ -148,6 +152,7 @@ async def test_a_handler_that_does_not_import_is_reported_once(folder: Path) -> 
 
 async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(greeting: Path) -> None:
     shutil.rmtree(greeting / "vectors")
+    write_document(greeting)
     found = await check_project(greeting)
     assert [problem.error.code for problem in found.problems] == ["vector.differs"]
     assert "greet as guest, greet as host" in found.problems[0].error.message
@@ -156,6 +161,7 @@ async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(gr
 
 async def test_a_role_that_no_vector_plays_is_not_reached(greeting: Path) -> None:
     (greeting / "vectors" / "host.json").unlink()
+    write_document(greeting)
     found = await check_project(greeting)
     assert [problem.error.code for problem in found.problems] == ["vector.differs"]
     assert found.coverage is not None

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError
-from treaty_client.authoring.check import build, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import check_project
 from treaty_client.authoring.file_changes import MAX_FILES, fingerprint
 from treaty_client.authoring.new_project import KINDS, Form, Kind, NewProtocol, forms_of, write_project
 from treaty_client.protocols.project import load_project
@@ -43,7 +44,7 @@ def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "form"), [(kind, form) for kind in KINDS for form in forms_of(kind)])
 async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
-    made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form))
+    made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form, "Tell the weather."))
     assert all(path.is_file() for path in made)
     found = await check_project(tmp_path / "weather")
     assert found.passed, found
@@ -103,7 +104,7 @@ def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str
 @pytest.mark.deep
 async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: Path) -> None:
     folder, recordings = tmp_path / "board", tmp_path / "recordings"
-    write_project(folder, NewProtocol("board", "social/board", "shared", "python"))
+    write_project(folder, NewProtocol("board", "social/board", "shared", "python", "Post texts."))
     source = LocalProtocols([folder])
     uri, heard = source.uri("board"), asyncio.Queue[tuple[str, str]]()
 
@@ -157,7 +158,9 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["code"] == "system.usage"
     assert not (tmp_path / "weather").exists()
-    made = treaty("new", str(tmp_path / "weather"), "--topic", "science/weather", "--json", home=tmp_path / "home")
+    made = treaty(
+        "new", str(tmp_path / "weather"), "--topic", "science/weather", "--summary", "Tell it.", "--json", home=tmp_path / "home"
+    )
     assert (made.returncode, made.stderr) == (0, "")
     value = json.loads(made.stdout)
     assert (value["name"], value["kind"], value["form"]) == ("weather", "request", "declarative")
@@ -166,7 +169,7 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     assert json.loads(tested.stdout)["passed"] is True
 
 
-def test_on_a_terminal_four_questions_are_asked(tmp_path: Path) -> None:
+def test_on_a_terminal_five_questions_are_asked(tmp_path: Path) -> None:
     own, theirs = pty.openpty()
     process = subprocess.Popen(
         [*TREATY, "new", str(tmp_path / "weather"), "--home", str(tmp_path / "home")],
@@ -175,15 +178,34 @@ def test_on_a_terminal_four_questions_are_asked(tmp_path: Path) -> None:
         text=True,
     )
     os.close(theirs)
-    os.write(own, b"forecast\nscience/forecast\nevent\npython\n")
+    os.write(own, b"forecast\nscience/forecast\nTell the weather.\nevent\npython\n")
     said, _ = process.communicate(timeout=60)
     os.close(own)
     assert process.returncode == 0
-    assert all(question in said for question in ("Name", "Topic", "Kind of exchange", "Declarative"))
+    assert all(question in said for question in ("Name", "Topic", "Summary", "Kind of exchange", "Declarative"))
     project = load_project(tmp_path / "weather")
     assert (project.name, project.topic) == ("forecast", "science/forecast")
     assert project.handler is not None
     assert "handler" in project.handler.sources["__init__.py"].decode()
+
+
+def test_the_end_of_the_input_at_a_question_writes_nothing(tmp_path: Path) -> None:
+    own, theirs = pty.openpty()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*TREATY, "new", str(tmp_path / "weather"), "--home", str(tmp_path / "home")],
+        stdin=theirs,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(own, b"forecast\n\x04")  # Ctrl-D at the second question
+    _, errors = process.communicate(timeout=60)
+    os.close(own)
+    assert process.returncode == 2
+    assert "system.usage" in errors and "treaty new --help" in errors and "Traceback" not in errors
+    assert not (tmp_path / "weather").exists()
 
 
 @pytest.mark.deep
@@ -220,7 +242,7 @@ def test_files_of_tools_do_not_hide_a_change(tmp_path: Path, changed: str) -> No
 
 def test_watching_checks_again_when_a_file_changes(tmp_path: Path) -> None:
     folder = tmp_path / "weather"
-    write_project(folder, NewProtocol("weather", "a/b"))
+    write_project(folder, NewProtocol("weather", "a/b", summary="Tell the weather."))
     # As in an empty environment: each result must come when it is there.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     arguments = ["test", str(folder), "--watch", "--json", "--home", str(tmp_path / "home")]

@@ -18,6 +18,7 @@ from treaty_agent import Agent, AgentConfig, Policy
 from treaty_agent.sessions.operation_errors import OperationError
 from treaty_agent.testing.inline_runtime import InlineRuntime
 from treaty_client.authoring.check import check_project
+from treaty_client.authoring.document import write_document
 from treaty_client.authoring.recorded import add_recordings
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
@@ -82,6 +83,7 @@ async def test_a_live_session_becomes_a_vector_for_each_role(tmp_path: Path) -> 
     reached = {str(cell) for cell in added.after.reached}
     assert reached == {f"{role} getProductInfo {outcome}" for role in ("provider", "requester") for outcome in ("success", "404")}
     assert added.before.reached == {}
+    write_document(project)
     found = await check_project(project)
     assert found.passed
     assert [vector.name for vector in found.vectors] == [path.name for path in files]

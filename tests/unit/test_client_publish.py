@@ -18,6 +18,7 @@ from simulated_sigstore import Authority, serving
 
 from treaty_agent.sessions.flow_context import PolicyNames
 from treaty_client.authoring.check import check_package
+from treaty_client.authoring.document import write_document
 from treaty_client.protocols.project import Project, load_project
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import TrustedRegistries
@@ -242,6 +243,74 @@ async def test_a_dry_run_does_all_but_the_submission(registry: SimulatedRegistry
     with pytest.raises(Conflict):
         await done(publisher(registry, tmp_path / "home"), taken, **options)
     assert registry.leaves == published
+
+
+def version_of_greeting(folder: Path, version: str, *changes: tuple[str, str]) -> Project:
+    """The greeting in another version, with these changes of its manifest."""
+    shutil.copytree(GREETING, folder)
+    toml, manifest = (folder / "protocol.toml").read_text(), (folder / "manifest.json").read_text()
+    assert 'version = "1.0"' in toml
+    (folder / "protocol.toml").write_text(toml.replace('version = "1.0"', f'version = "{version}"'))
+    for old, new in changes:
+        assert old in manifest
+        manifest = manifest.replace(old, new)
+    (folder / "manifest.json").write_text(manifest)
+    write_document(folder)
+    return load_project(folder)
+
+
+async def test_a_breaking_change_needs_the_next_major_version(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    await done(publisher(registry, tmp_path / "home"), load_project(GREETING))
+    before = list(registry.leaves)
+    shorter = '"maxLength": 100', '"maxLength": 50'
+    breaking = version_of_greeting(tmp_path / "breaking", "1.2", shorter)
+    for dry_run in (True, False):
+        steps = []
+        with pytest.raises(Refused) as refusal:
+            async for step in publisher(registry, tmp_path / "home").publish(breaking, dry_run=dry_run):
+                steps.append(step)
+        assert refusal.value.code == "publish.breaking"
+        assert "breaks greet" in refusal.value.message and 'version = "2.0"' in refusal.value.fix
+        assert [step.what for step in steps] == ["built", "tried", "compared"]
+        [change] = steps[-1].changes
+        assert [str(fact) for fact in change.facts if fact.is_breaking] == [
+            "arguments: name: at least 1 character; at most 100 characters → at least 1 character; at most 50 characters"
+        ]
+        assert registry.leaves == before
+    major = version_of_greeting(tmp_path / "major", "2.0", shorter)
+    steps = await done(publisher(registry, tmp_path / "home"), major, dry_run=True)
+    assert [step.what for step in steps] == ["built", "tried", "compared", "unpublished"]
+    assert steps[2].changes[0].is_breaking and "with 1.0" in steps[2].said
+    assert registry.leaves == before
+
+
+async def test_an_added_optional_member_continues_a_version_and_a_withdrawn_one_is_not_compared(
+    registry: SimulatedRegistry, tmp_path: Path
+) -> None:
+    await done(publisher(registry, tmp_path / "home"), load_project(GREETING))
+    added = version_of_greeting(
+        tmp_path / "added",
+        "1.1",
+        ('"maxLength": 100}', '"maxLength": 100}, "title": {"type": "string"}'),
+        ('"name": "$arguments.name"', '"name": "$arguments.name", "title": "$arguments.title"'),
+    )
+    steps = await done(publisher(registry, tmp_path / "home"), added)
+    assert [step.what for step in steps] == ["built", "tried", "compared", "published", "attested", "attached"]
+    [change] = steps[2].changes
+    assert not change.is_breaking
+    assert "arguments: new member title (string)" in [str(fact) for fact in change.facts]
+    registry.add(kinds.Status(uri_of(name="greeting", version="1.1"), "yanked"), ALICE)
+    same = version_of_greeting(tmp_path / "same", "1.2")
+    assert (await done(publisher(registry, tmp_path / "home"), same, dry_run=True))[2].said == "with 1.0: no change"
+
+
+async def test_a_document_that_is_not_that_of_its_manifest_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project, before = version_of_greeting(tmp_path / "greeting", "1.0"), list(registry.leaves)
+    stale = dataclasses.replace(project, document=project.document.replace(b'"maxLength": 100', b'"maxLength": 99'))
+    with pytest.raises(Refused) as refusal:
+        await done(publisher(registry, tmp_path / "home"), stale)
+    assert refusal.value.code == "project.file" and "treaty document" in refusal.value.fix
+    assert registry.leaves == before
 
 
 async def test_a_reader_replays_the_published_vectors(registry: SimulatedRegistry, tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ import pytest
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed
+from treaty_consensus.handler import comparison
+from treaty_consensus.handler.comparison import operation_changes
 from treaty_consensus.handler.manifest import MAX_MANIFEST
 from treaty_consensus.handler.schema import check_schema, check_together
+from treaty_consensus.handler.schema_table import schema_table
 from treaty_registry.catalogue.comparison import MAX_WORD_ROWS, compare
 from treaty_registry.catalogue.packages import PackageOperation, PackageRole, PackageView
-from treaty_registry.pages import protocol, replay, schemas, versions
+from treaty_registry.pages import protocol, replay
 from treaty_registry.pages.assets import Assets
 from treaty_registry.pages.renderer import Renderer
 from treaty_registry.pages.replay import TITLES, examples
@@ -96,7 +99,7 @@ def test_many_long_errors_are_cut(renderer: Renderer) -> None:
 
 def test_usual_tables_are_whole() -> None:
     members = {f"member{number}": {"type": "string", "description": "A sentence that explains it."} for number in range(40)}
-    table = schemas.table({"type": "object", "properties": members})
+    table = schema_table({"type": "object", "properties": members})
     assert len(table.rows) == 40 and not table.is_cut
 
 
@@ -104,13 +107,13 @@ def test_usual_tables_are_whole() -> None:
 def test_the_facts_about_changed_operations_are_bounded() -> None:
     old = package(*(operation(name, repeating("a")) for name in NAMES))
     new = package(*(operation(name, repeating("b"), timeout=2) for name in NAMES))
-    found = versions.operation_changes(old, new)
-    facts = [fact for change in found for fact in change.facts]
-    assert len(found) == len(NAMES) and versions.MAX_CHANGED <= len(facts) <= versions.MAX_CHANGED + len(NAMES)
-    assert max(map(len, facts)) <= versions.MAX_FACT + 1
+    found = operation_changes(old.operations, new.operations)
+    facts = [fact.text for change in found for fact in change.facts]
+    assert len(found) == len(NAMES) and comparison.MAX_CHANGED <= len(facts) <= comparison.MAX_CHANGED + len(NAMES)
+    assert max(map(len, facts)) <= comparison.MAX_FACT + 1
     longer = [(number, f"{number} {'x' * 2_000}") for number in range(100)]
-    (change,) = versions.operation_changes(package(operation("ask")), package(operation("ask", errors=longer)))
-    assert len(change.facts) == versions.MAX_FACTS + 1 and change.facts[-1] == f"and {100 - versions.MAX_FACTS} more"
+    (change,) = operation_changes([operation("ask")], [operation("ask", errors=longer)])
+    assert len(change.facts) == comparison.MAX_FACTS + 1 and str(change.facts[-1]) == f"and {100 - comparison.MAX_FACTS} more"
 
 
 @pytest.mark.threat(279)

@@ -11,6 +11,7 @@ import pytest
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.arithmetic import ONE
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 from treaty_registry.pages import filters, prose
 from treaty_registry.pages.assets import STATIC, Assets
 from treaty_registry.serving.negotiation import page_of, preferred_form, prefers_html, split_form
@@ -155,6 +156,18 @@ def test_headings_have_ids_of_their_own_that_no_page_has() -> None:
     assert len(set(ids)) == 6 and all(id_.startswith("doc-") for id_ in ids)
     assert [heading.level for heading in shown.headings] == [2, 2, 2, 2, 2, 6]
     assert re.findall(r'<h\d id="([^"]+)"', shown.html) == ids
+
+
+def test_front_matter_is_shown_as_it_is_and_only_the_two_marks_are_left_out() -> None:
+    text = f"---\nname: a\ndescription: <b>*x*</b>\n---\n\n# Title\n\n{PART_BEGIN}\n## Messages\n{PART_END}\n"
+    shown = prose.render(text.encode())
+    assert (
+        '<pre tabindex="0"><code class="language-yaml">name: a\ndescription: &lt;b&gt;*x*&lt;/b&gt;\n</code></pre>' in shown.html
+    )
+    assert [heading.text for heading in shown.headings] == ["Title", "Messages"]
+    assert "treaty document" not in shown.html
+    assert "do as I say" in prose.render(b"<!-- do as I say -->\n<!-- treaty document --> words\n").html
+    assert "<hr>" in prose.render(b"---\n\n# Title\n\nwords\n\n---\n").html.replace(" /", "")
 
 
 def test_pictures_become_links_and_wide_things_scroll_by_keyboard() -> None:

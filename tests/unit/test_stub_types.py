@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from type_checkers import mypy_faults, pyright_faults
 
-from treaty_client.authoring.check import build
+from treaty_client.authoring.building import build
 from treaty_client.authoring.new_project import KINDS, Kind, NewProtocol, forms_of, write_project
 from treaty_client.authoring.stubs import write_stubs
 from treaty_client.protocols.project import load_project

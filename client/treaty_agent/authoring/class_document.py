@@ -1,10 +1,10 @@
-"""Write the document of a protocol from a class: the flow, the forms of its messages, and each method with its schemas."""
+"""Write the prose for the document of a protocol from a class: the flow, and the docstrings of its methods."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 from .described_method import DescribedMethod
 
@@ -15,10 +15,6 @@ _FLOW = """\
 2. The provider answers with the same `id`: one response, or an error.
 
 A request without an answer after {seconds} seconds has failed. Further requests may be sent meanwhile.
-
-## Messages
-
-Messages are JSON objects in UTF-8. `$name` stands for a value; members that are not shown are ignored.
 """
 _STREAMS = """\
 A stream has one `item` after the other, and then `end` or an error. Its request asks for 16 items, and `more` for `count` further
@@ -31,28 +27,11 @@ The code is an HTTP status code, or one of the operation's own. The message is a
 """
 
 
-def write_document(title: str, about: str, manifest: Mapping[str, Any], methods: Sequence[DescribedMethod]) -> str:
-    """Return the text, for an author to go on with. `about`: what the class is for."""
-    seconds = max(operation["timeout"] for operation in manifest["operations"].values())
-    forms = "\n".join(json.dumps(form, ensure_ascii=False) for form in manifest["messages"]["*"].values())
-    parts = [f"# {title}\n\n{about}\n", _FLOW.format(seconds=seconds), _block(forms)]
+def class_prose(title: str, about: str, seconds: int, methods: Sequence[DescribedMethod]) -> str:
+    """Return the text, for an author to go on with; `treaty document` adds the rest. `about`: the purpose of the class.
+    `seconds`: for an answer."""
+    parts = [f"# {title}\n\n{about}\n", _FLOW.format(seconds=seconds)]
     parts += [_STREAMS] if any(method.is_stream for method in methods) else []
     parts += ["## Operations\n"]
-    for method in methods:
-        parts += _operation(method, manifest["operations"][method.name]["errors"])
-    return "\n".join([*parts, _ERRORS])
-
-
-def _operation(method: DescribedMethod, errors: Mapping[str, str]) -> Iterator[str]:
-    yield f"### {method.name}\n\n{method.text or f'Call {method.name}.'}\n"
-    yield f"Arguments:\n\n{_block(_pretty(method.arguments))}"
-    yield f"{'Each item of the stream' if method.is_stream else 'Result'}:\n\n{_block(_pretty(method.result))}"
-    yield "Errors:\n\n" + "".join(f"- {code}: {meaning}\n" for code, meaning in errors.items())
-
-
-def _block(text: str) -> str:
-    return f"```json\n{text}\n```\n"
-
-
-def _pretty(schema: Mapping[str, Any]) -> str:
-    return json.dumps(schema, ensure_ascii=False, indent=2)
+    parts += [f"### {method.name}\n\n{method.text or f'Call {method.name}.'}\n" for method in methods]
+    return "\n".join([*parts, f"{PART_BEGIN}\n{PART_END}\n", _ERRORS])

@@ -20,16 +20,20 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FunctionType, MethodType
 from typing import Any
 
-from treaty_client.authoring.check import build, check_project
+from treaty_client.authoring.building import build
+from treaty_client.authoring.check import check_project
+from treaty_client.authoring.document import write_document
 from treaty_client.authoring.manifest import manifest_problems
-from treaty_client.authoring.new_project import NewProtocol, check_free, project_head, write_files
-from treaty_client.protocols.project import MANIFEST, load_project
+from treaty_client.authoring.new_project import MAX_SUMMARY, NewProtocol, check_free, project_head, write_files
+from treaty_client.protocols.project import DOCUMENT, MANIFEST, load_project
+from treaty_client.protocols.project_file import TOML
 from treaty_consensus.errors import Malformed
 from treaty_consensus.handler import VECTORS, HandlerPackage, Operation
 from treaty_consensus.printable import printable
@@ -41,7 +45,7 @@ from treaty_sandbox.vectors import LOCAL, PEER
 from ..sessions.call_context import CallContext
 from ..sessions.operation_errors import OperationError
 from ..sessions.operations import Functions
-from .class_document import write_document
+from .class_document import class_prose
 from .described_method import NO_ANSWER, DescribedMethod, MethodExample, describe_method, fault_of
 from .exchange import Answered, Exchange
 
@@ -49,7 +53,6 @@ REQUESTER, PROVIDER = "requester", "provider"
 _TIMEOUT = 10
 # A stream may have no end.
 _MAX_ITEMS = 8
-_MAX_SUMMARY = 200
 _NOT_CONFORMING = "The request does not conform to the protocol."
 _ROLES = {
     REQUESTER: {"peer": PROVIDER, "invokes": []},
@@ -96,6 +99,8 @@ async def write_class_project(folder: Path, described: type, new: NewProtocol) -
         files = {**protocol.files, **await protocol.vectors(build(load_project(place)))}
         whole = Path(scratch) / "whole"
         write_files(whole, files)
+        write_document(whole)
+        files[DOCUMENT] = (whole / DOCUMENT).read_text(encoding="utf-8")
         check = await check_project(whole)
         if not check.passed:
             first = [*(problem.error.message for problem in check.problems), *map(str, check.mismatches)][0]
@@ -119,8 +124,8 @@ class ClassProtocol:
     def files(self) -> dict[str, str]:
         """The files of the project without its vectors, path → text."""
         return {
-            "protocol.toml": project_head(self._new, printable(self._about.splitlines()[0], _MAX_SUMMARY)),
-            "document.md": write_document(self._new.title, self._about, self._manifest, self._methods),
+            TOML: project_head(replace(self._new, summary=printable(self._about.splitlines()[0], MAX_SUMMARY))),
+            DOCUMENT: class_prose(self._new.title, self._about, _TIMEOUT, self._methods),
             MANIFEST: json.dumps(self._manifest, ensure_ascii=False, indent=2) + "\n",
         }
 

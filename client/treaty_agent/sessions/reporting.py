@@ -214,11 +214,11 @@ async def publish(context: AgentContext, session: SessionBackend) -> str:
 
 
 def _versions(project: Project) -> list[Project]:
-    """Return the project with its own version and the following ones: 1.0, 1.1, …"""
-    major = project.version.split(".")[0]
+    """Return the project with its own version and the following ones: 1.0, 2.0, … They are not negotiated to be compatible."""
+    major = int(project.version.split(".")[0])
     versions = [project]
-    for minor in range(1, MAX_VERSIONS):
-        version = parse_version(f"{major}.{minor}")
+    for following in range(1, MAX_VERSIONS):
+        version = parse_version(f"{major + following}.0")
         handler = dataclasses.replace(project.handler, version=version) if project.handler is not None else None
         versions.append(dataclasses.replace(project, version=version, handler=handler))
     return versions

@@ -4,6 +4,8 @@
     2 wheel       the rules for packages, when no file has a fault of its own
     3 vectors     replayed in the sandbox, twice
     4 coverage    of the vectors that hold
+    5 hostile     the vectors again, with the messages of a hostile peer: a handler must survive each
+    6 document    its generated part and its prose, when the vectors hold, because its examples are theirs
 
 A check with problems in one part does not begin the next one. Nothing is sent.
 """
@@ -17,17 +19,20 @@ from pathlib import Path
 
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import VECTORS, HandlerPackage, read_wheel
+from treaty_consensus.handler import VECTORS, HandlerPackage
+from treaty_consensus.printable import printable
 from treaty_io.codes import ClientHandlerCode, VectorCode
 from treaty_sandbox import Mismatch, SandboxPool, Vector, run_vectors
+from treaty_sandbox.hostile import HostileFinding, HostileRun, run_hostile
 from treaty_sandbox.vectors import LOCAL, PEER, published_vectors
 
 from ..protocols.project import MANIFEST, HandlerSource, Project, ProjectFiles, examine_project
 from ..protocols.project_file import TOML, ProjectProblem, package_of
+from .building import build
 from .coverage import Coverage, check_coverage, measure_coverage
-from .manifest import ORIGIN, manifest_problems
+from .document import document_problems
+from .manifest import manifest_problems
 
-_NAMESPACE = "example.com"
 _HARMLESS = {
     "operations": {"operation": {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 1}},
     "roles": {"role": {"peer": "role", "calls": [], "invokes": []}},
@@ -37,13 +42,14 @@ _HARMLESS = {
 @dataclass(frozen=True, slots=True)
 class ProtocolCheck:
     """The result of a check. `package`: None without a handler, and when it could not be built. `coverage`: None when the vectors
-    were not replayed."""
+    were not replayed. `hostile`: None when the vectors do not hold."""
 
     problems: tuple[ProjectProblem, ...]
     package: HandlerPackage | None = None
     vectors: tuple[Vector, ...] = ()
     mismatches: tuple[Mismatch, ...] = ()
     coverage: Coverage | None = None
+    hostile: HostileRun | None = None
 
     @property
     def passed(self) -> bool:
@@ -71,22 +77,19 @@ async def check_project(folder: Path, *, allow_uncovered: bool = False) -> Proto
             problems += _package_problems(project, project.handler)
             # A fault between files, such as a package that is too large, has no file of its own.
             problems = problems or [ProjectProblem(TOML if error.code == HandlerCode.ENTRY_POINT else "", "", error)]
-    if problems or package is None or project is None:
+    if problems or project is None:
         return ProtocolCheck(tuple(problems), vectors=files.vectors)
-    return await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
+    check = ProtocolCheck(())
+    if package is not None:
+        check = await _replay(package, project.vectors, allow_uncovered=allow_uncovered)
+        if check.coverage is None or check.mismatches:
+            return check
+    return replace(check, problems=(*check.problems, *document_problems(project, package)))
 
 
 async def check_package(package: HandlerPackage, *, allow_uncovered: bool = False) -> ProtocolCheck:
     """Check a published package by the vectors in it. Raises the errors of `published_vectors` and `check_project`."""
     return await _replay(package, published_vectors(package), allow_uncovered=allow_uncovered)
-
-
-def build(project: Project, *, origin: str = ORIGIN, namespace: str = _NAMESPACE) -> HandlerPackage:
-    """Return the package of a project with a handler. Raises the errors of `Project.build_wheel`.
-
-    `origin`, `namespace`: of the URI in its manifest, when the real ones are not known yet.
-    """
-    return read_wheel(*project.build_wheel(f"https://{origin}/protocols/{namespace}/{project.name}/{project.version}"))
 
 
 async def _replay(package: HandlerPackage, vectors: Sequence[Vector], *, allow_uncovered: bool) -> ProtocolCheck:
@@ -101,6 +104,7 @@ async def _replay(package: HandlerPackage, vectors: Sequence[Vector], *, allow_u
         except Refused as error:
             problems.append(ProjectProblem("handler", "", error))
             return ProtocolCheck(tuple(problems), package, tuple(vectors))
+        hostile = None if mismatches else await run_hostile(pool, package, vectors)
     failed = {mismatch.vector for mismatch in mismatches}
     coverage = measure_coverage(package.manifest, (vector for vector in vectors if vector.name not in failed))
     # A failed vector reaches nothing, so its operations would be reported a second time.
@@ -109,7 +113,15 @@ async def _replay(package: HandlerPackage, vectors: Sequence[Vector], *, allow_u
             check_coverage(coverage, len(vectors))
         except Refused as error:
             problems.append(ProjectProblem(VECTORS, "", error))
-    return ProtocolCheck(tuple(problems), package, tuple(vectors), tuple(mismatches), coverage)
+    problems += map(_hostile_problem, hostile.findings if hostile is not None else ())
+    return ProtocolCheck(tuple(problems), package, tuple(vectors), tuple(mismatches), coverage, hostile)
+
+
+def _hostile_problem(finding: HostileFinding) -> ProjectProblem:
+    fault = f"as {finding.role}, with {finding.change}: {finding.error}"
+    fix = "Foreign bytes never raise: check each member before its use, and answer, note or ignore what does not conform."
+    error = Refused(ClientHandlerCode.FAILED, printable(fault, 1_000), fix=fix)
+    return ProjectProblem(f"{VECTORS}/{finding.vector}", f"step {finding.step}", error)
 
 
 def _package_problems(project: Project, handler: HandlerSource) -> Iterator[ProjectProblem]:

@@ -4,7 +4,8 @@
     templates/KIND/document.md, vectors          KIND: request, stream, event or shared
     templates/KIND/declarative, …/python         manifest and handler
 
-In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. A new project passes `treaty test`.
+In a template `@name@`, `@topic@`, `@title@`, `@summary@` and `@package@` are replaced. Then the front matter and the generated
+part of the document are written. A new project with a summary of its author passes `treaty test`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -21,19 +21,18 @@ from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.protocol import is_name, is_topic
 from treaty_io import durable
 
-from ..protocols.project_file import package_of
+from ..protocols.project import DOCUMENT, MANIFEST
+from ..protocols.project_file import TOML, package_of
+from .document import write_document
+from .template_text import PLACEHOLDER, TEMPLATES
 
 Kind = Literal["request", "stream", "event", "shared"]
 Form = Literal["declarative", "python"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 FORMS: tuple[Form, ...] = get_args(Form)
 _ONLY_CODE: tuple[Form, ...] = ("python",)
-_SUMMARIES: Mapping[Kind, str] = {
-    "request": "Ask a provider for an item.",
-    "stream": "Ask a provider for items, and get them one by one.",
-    "event": "Tell a listener that something happened.",
-    "shared": "Post texts in a room, which tells them to all members.",
-}
+MAX_SUMMARY = 200
+"""Characters of the summary of a new project."""
 
 
 def forms_of(kind: str) -> tuple[Form, ...]:
@@ -43,12 +42,14 @@ def forms_of(kind: str) -> tuple[Form, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NewProtocol:
-    """The choices for a new project. `form`: message forms in the manifest, or a handler in Python."""
+    """The choices for a new project. `form`: message forms in the manifest, or a handler in Python. `summary`: one sentence; its
+    author has to replace the one of a template before the project passes `treaty test`."""
 
     name: str
     topic: str
     kind: Kind = "request"
     form: Form = "declarative"
+    summary: str = PLACEHOLDER
 
     def __post_init__(self) -> None:
         """Raises `Malformed` (`system.usage`)."""
@@ -57,11 +58,16 @@ class NewProtocol:
             ("topic", is_topic(self.topic), "one to four names, joined by /", "science/weather-report"),
             ("kind", self.kind in KINDS, " or ".join(KINDS), KINDS[0]),
             ("form", self.form in forms_of(self.kind), " or ".join(forms_of(self.kind)), forms_of(self.kind)[0]),
+            ("summary", self._has_summary, f"one line of 1 to {MAX_SUMMARY} characters", "'Ask a station for its weather.'"),
         ]
         for choice, is_legal, allowed, example in choices:
             if not is_legal:
                 fault = f"{choice} = {getattr(self, choice)!a:.80} is not {allowed}."
                 raise Malformed(SystemCode.USAGE, fault, fix=f"Write, for example: --{choice} {example}")
+
+    @property
+    def _has_summary(self) -> bool:
+        return 0 < len(self.summary) <= MAX_SUMMARY and self.summary.isprintable()
 
     @property
     def title(self) -> str:
@@ -74,7 +80,9 @@ def write_project(folder: Path, new: NewProtocol) -> list[Path]:
 
     A crash leaves a part of the files; delete the folder then.
     """
-    return write_files(folder, project_files(new))
+    paths = write_files(folder, _project_files(new))
+    write_document(folder)
+    return paths
 
 
 def write_files(folder: Path, contents: Mapping[str, str]) -> list[Path]:
@@ -91,44 +99,32 @@ def check_free(folder: Path) -> None:
         raise Conflict(SystemCode.EXISTS, f"{folder} exists and is not empty.", fix="Name a new folder.")
 
 
-def project_files(new: NewProtocol) -> dict[str, str]:
-    """Return the files of a new project, path → text."""
-    root = files(__package__) / "templates"
-    parts = {"protocol.toml": (root / "protocol.toml").read_text(encoding="utf-8")}
+def project_head(new: NewProtocol) -> str:
+    """Return the protocol.toml of a protocol without code."""
+    head = (TEMPLATES / "protocol.toml").read_text(encoding="utf-8")
+    # The JSON of a printable text is TOML too.
+    return _filled(head.replace('"@summary@"', json.dumps(new.summary, ensure_ascii=False)), new)
+
+
+def _project_files(new: NewProtocol) -> dict[str, str]:
+    parts = {TOML: project_head(new)}
     if new.form == "python":
-        parts["protocol.toml"] += (root / "handler.toml").read_text(encoding="utf-8")
-    parts["document.md"] = (root / new.kind / "document.md").read_text(encoding="utf-8")
-    chosen = root / new.kind / new.form
-    parts["manifest.json"] = (chosen / "manifest.json").read_text(encoding="utf-8")
+        parts[TOML] += _filled((TEMPLATES / "handler.toml").read_text(encoding="utf-8"), new)
+    of_kind, chosen = TEMPLATES / new.kind, TEMPLATES / new.kind / new.form
+    texts = {path: (folder / path).read_text(encoding="utf-8") for folder, path in ((of_kind, DOCUMENT), (chosen, MANIFEST))}
     # Both forms speak the same messages, so one set of vectors holds for both.
-    for folder in (chosen / "handler", root / new.kind / "vectors"):
+    for folder in (chosen / "handler", of_kind / "vectors"):
         if folder.is_dir():
             for file in sorted(folder.iterdir(), key=lambda file: file.name):
                 # Sources have another ending here, so that no tool takes them for modules of this package.
-                parts[f"{folder.name}/{file.name.removesuffix('.txt')}"] = file.read_text(encoding="utf-8")
-    return {path: _filled(text, _values(new, _SUMMARIES[new.kind])) for path, text in parts.items()}
+                texts[f"{folder.name}/{file.name.removesuffix('.txt')}"] = file.read_text(encoding="utf-8")
+    return parts | {path: _filled(text, new).replace("@summary@", new.summary) for path, text in texts.items()}
 
 
-def project_head(new: NewProtocol, summary: str) -> str:
-    """Return the protocol.toml of a protocol without code. `summary`: printable text."""
-    head = (files(__package__) / "templates" / "protocol.toml").read_text(encoding="utf-8")
-    # The JSON of a printable text is TOML too.
-    return _filled(head.replace('"@summary@"', json.dumps(summary, ensure_ascii=False)), _values(new, ""))
-
-
-def _values(new: NewProtocol, summary: str) -> dict[str, str]:
-    return {
-        "name": new.name,
-        "topic": new.topic,
-        "title": new.title,
-        "summary": summary,
-        "package": package_of(new.name),
-    }
-
-
-def _filled(text: str, values: Mapping[str, str]) -> str:
+def _filled(text: str, new: NewProtocol) -> str:
+    # Names, topics and plain words, which TOML, Markdown and JSON read as they are.
+    values = {"name": new.name, "topic": new.topic, "title": new.title, "package": package_of(new.name)}
     for name, value in values.items():
-        # The values are names, topics and plain words, which TOML, Markdown and JSON read as they are.
         assert json.dumps(value) == f'"{value}"'
         text = text.replace(f"@{name}@", value)
     return text

@@ -21,7 +21,7 @@ from treaty_sandbox import SandboxPool, Vector, parse_vector, run_vectors
 from treaty_sandbox.vectors import MAX_VECTOR
 
 from ..protocols.project import load_project
-from .check import build
+from .building import build
 from .coverage import Coverage, measure_coverage
 
 

@@ -35,7 +35,7 @@ from .project_file import (
     read_protocol_file,
 )
 
-MANIFEST = "manifest.json"
+DOCUMENT, MANIFEST = "document.md", "manifest.json"
 MAX_MANIFEST = 128 * 1024
 # Half of the files that a wheel may have.
 MAX_VECTORS = 128
@@ -132,9 +132,9 @@ def examine_project(folder: Path) -> ProjectFiles:
     if data is not None:
         toml, problems = read_protocol_file(data)
         read.problems += problems
-    document = read.file("document.md", MAX_DOCUMENT)
+    document = read.file(DOCUMENT, MAX_DOCUMENT)
     if document is not None:
-        with read.noting("document.md"):
+        with read.noting(DOCUMENT):
             check_document(document)
     manifest, source, sources = read.handler(toml)
     vectors = tuple(read.vectors())

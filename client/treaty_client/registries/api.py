@@ -43,8 +43,10 @@ from .replies import (
     Reply,
     Speakers,
     Standing,
+    Summary,
     Testimony,
     TopicPage,
+    Versions,
     VotingInfo,
     Vouches,
 )
@@ -241,6 +243,10 @@ class RegistryClient:
     async def record(self, uri: ProtocolUri) -> dict[str, object]:
         """Return a protocol's record as JSON, for display."""
         return await self._object(uri.path + ".json")
+
+    async def versions(self, uri: ProtocolUri) -> tuple[Summary, ...]:
+        """Return the versions of a protocol, for display. Raises `NotFound` if there is none."""
+        return (await self._json(f"/protocols/{uri.namespace}/{uri.name}.json", Versions)).versions
 
     async def bundle(self, uri: ProtocolUri, *, since: int | None = None) -> bytes:
         """Return a protocol's bundle. `since`: the size of the checkpoint with which to prove consistency."""

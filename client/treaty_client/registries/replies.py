@@ -51,6 +51,12 @@ class Page(Reply, frozen=True):
     next: str | None = None
 
 
+class Versions(Reply, frozen=True):
+    """All versions of a protocol."""
+
+    versions: tuple[Summary, ...]
+
+
 class Match(Reply, frozen=True):
     """A protocol that a name may mean. `by`: the kind of match. `verified`: whether the claim was checked, or is only made."""
 

@@ -1,11 +1,12 @@
 """Publish a project: sign and log the protocol, then build, attest, sign and log its handler.
 
-    1 build       the handler's wheel, so that all its rules are checked before anything is public
-    2 try         replay the project's vectors in the sandbox, and check that they reach every operation
-    3 publish     sign the `publish` statement, upload document and card, log it, check the receipt
-    4 check       read the protocol back with all proofs, like a stranger
-    5 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root in the genesis
-    6 attach      sign the `handler` statement, upload wheel and attestation, log it, check the receipt
+    1 build       the handler's wheel, so that all its rules and those of the document are checked before anything is public
+    2 try         replay the project's vectors in the sandbox, also with hostile messages; check that they reach every operation
+    3 compare     with the version before it: a breaking change needs the next major version
+    4 publish     sign the `publish` statement, upload document and card, log it, check the receipt
+    5 check       read the protocol back with all proofs, like a stranger
+    6 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root in the genesis
+    7 attach      sign the `handler` statement, upload wheel and attestation, log it, check the receipt
 
 A step that an earlier run completed is not repeated. So publishing may be repeated after a crash until it succeeds.
 """
@@ -15,14 +16,17 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
+
+from packaging.version import Version
 
 from treaty_consensus import canonical
 from treaty_consensus.codes import PublishCode, TrustedRootCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
-from treaty_consensus.handler import read_wheel
+from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler.comparison import OperationChange, operation_changes, operation_views
 from treaty_consensus.kinds import Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io.codes import VectorCode
@@ -31,6 +35,7 @@ from treaty_io.network.hosts import Network
 from treaty_io.network.requests_adapter import session_setup
 
 from ..authoring.check import check_package
+from ..authoring.document import document_problems
 from ..policy import DEFAULT_MAX_AGE
 from ..protocols.answers import hold
 from ..protocols.attestation import Binding, Trust, attest, identity_token, logged_leaves, verify_attestation
@@ -45,18 +50,22 @@ from ..registries.api import RegistryClient
 from ..registries.bundle import Bundle
 from ..registries.trust import TrustedRegistries
 
-What = Literal["built", "tried", "unpublished", "published", "found-published", "attested", "attached", "found-attached"]
+What = Literal[
+    "built", "tried", "compared", "unpublished", "published", "found-published", "attested", "attached", "found-attached"
+]
 
 
 @dataclass(frozen=True)
 class Published:
-    """A completed step. `index`: the leaf, if there is one; `digest`: of the wheel, document or attestation."""
+    """A completed step. `index`: the leaf, if there is one; `digest`: of the wheel, document or attestation. `changes`: since the
+    version before."""
 
     what: What
     uri: str
     said: str
     digest: str
     index: int | None = None
+    changes: tuple[OperationChange, ...] = ()
 
 
 class Publisher:
@@ -90,27 +99,28 @@ class Publisher:
         """
         namespace = namespace or self._identity.parsed.namespace
         uri = parse_protocol_uri(f"https://{self._origin}/protocols/{namespace}/{project.name}/{project.version}")
-        wheel = None
-        if project.handler is not None:
-            wheel = project.build_wheel(str(uri))
-            yield Published("built", str(uri), f"{wheel[0]}, {len(wheel[1])} bytes", canonical.hex_digest(wheel[1]))
+        wheel = project.build_wheel(str(uri)) if project.handler is not None else None
+        package = read_wheel(*wheel) if wheel is not None else None
+        if package is not None and wheel is not None:
+            yield Published("built", str(uri), f"{package.filename}, {len(wheel[1])} bytes", package.digest)
             # Before the document is published: a version is immutable, so a handler that fails would cost a version number.
-            yield await _try(uri, project, *wheel, allow_uncovered=allow_uncovered)
+            yield await _try(uri, package, allow_uncovered=allow_uncovered)
+        for problem in document_problems(project, package):
+            raise problem.error
+        # Asked first, so that a repeated run after a crash finds the document that it logged.
+        found = await self._found(uri, project)
+        if found is None and package is not None and (compared := await self._compared(uri, package)) is not None:
+            yield compared
+            _check_line(uri, parse_protocol_uri(compared.uri), compared.changes)
         if dry_run:
-            yield await self._found(uri, project) or Published(
-                "unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash
-            )
+            yield found or Published("unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash)
             return
-        yield await self._publish_document(uri, project)
+        yield found or await self._publish_document(uri, project)
         if wheel is not None:
             async for done in self._publish_handler(uri, project, *wheel):
                 yield done
 
     async def _publish_document(self, uri: ProtocolUri, project: Project) -> Published:
-        # Asked first, so that a repeated run after a crash finds the document that it logged.
-        published = await self._found(uri, project)
-        if published is not None:
-            return published
         card = project.card.encode()
         body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
         index = await self._log(body, project.document, card)
@@ -133,6 +143,34 @@ class Publisher:
                 fix="Raise `version` in protocol.toml.",
             )
         return Published("found-published", str(uri), "this document was published before", document, published.index)
+
+    async def _compared(self, uri: ProtocolUri, package: HandlerPackage) -> Published | None:
+        """Compare with the version before: the newest one of this line that is in use, else the newest one. None without one
+        whose operations can be read."""
+        try:
+            summaries = await self._client.versions(uri)
+        except NotFound:
+            return None
+        others = [parse_protocol_uri(summary.uri) for summary in summaries if summary.status in ("active", "deprecated")]
+        earlier = [other for other in others if Version(other.version) < Version(uri.version)]
+        line = [other for other in earlier if uri.continues(other)]
+        if not earlier:
+            return None
+        before = max(line or earlier, key=lambda other: Version(other.version))
+        _, evidence = await self._evidence(before)
+        handlers = [logged.statement for logged in evidence.statements if isinstance(logged.statement.body, Handler)]
+        # Its own publisher's first: another one may have attached a handler too.
+        handlers.sort(key=lambda statement: statement.author.text == self._identity.did)
+        if not handlers:
+            return None
+        body = handlers[-1].body
+        assert isinstance(body, Handler)
+        old = read_wheel(body.filename, await self._client.blob(body.wheel))
+        changes = operation_changes(operation_views(old.manifest), operation_views(package.manifest))
+        said = (
+            f"with {before.version}: {len(changes)} of its operations differ" if changes else f"with {before.version}: no change"
+        )
+        return Published("compared", str(before), said, old.digest, changes=tuple(changes))
 
     async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
         assert project.handler is not None
@@ -212,18 +250,28 @@ class Publisher:
         return int(self._clock())
 
 
-async def _try(uri: ProtocolUri, project: Project, filename: str, wheel: bytes, *, allow_uncovered: bool) -> Published:
+def _check_line(uri: ProtocolUri, before: ProtocolUri, changes: Sequence[OperationChange]) -> None:
+    """Check that a breaking change has a number of its own. Raises `Refused` (`publish.breaking`)."""
+    breaking = [change.name for change in changes if change.is_breaking]
+    if breaking and uri.continues(before):
+        epoch, major = Version(before.version).epoch, Version(before.version).major + 1
+        fault = f"{uri.version} has the number of a version that continues {before.version}, and breaks {', '.join(breaking)}."
+        number = f"{epoch}!{major}.0" if epoch else f"{major}.0"
+        fix = f'Write version = "{number}" in protocol.toml, or undo the breaking changes. Nothing was sent.'
+        raise Refused(PublishCode.BREAKING, fault, fix=fix)
+
+
+async def _try(uri: ProtocolUri, package: HandlerPackage, *, allow_uncovered: bool) -> Published:
     """Replay the vectors. Raises `Refused` (`vector.differs`) at the first mismatch, or for an operation that none reaches, and
     the errors of loading."""
-    package = read_wheel(filename, wheel)
     checked = await check_package(package, allow_uncovered=allow_uncovered)
     if checked.mismatches:
         raise Refused(VectorCode.DIFFERS, str(checked.mismatches[0]), fix="Correct the handler or the vector. Nothing was sent.")
     if checked.problems:
         raise checked.problems[0].error
-    assert checked.coverage is not None
+    assert checked.coverage is not None and checked.hostile is not None
     where = "without code" if package.is_declarative else "in the sandbox"
-    sentence = f"{where}: {len(checked.vectors)} vectors reach {checked.coverage.summary}"
+    sentence = f"{where}: {len(checked.vectors)} vectors reach {checked.coverage.summary}, {checked.hostile.summary}"
     return Published("tried", str(uri), sentence, package.digest)
 
 

@@ -14,7 +14,8 @@ a part of the agent and the package is only data.
 
 from __future__ import annotations
 
+from .forms import Form, FormIndex
 from .protocol import Check
 from .session import DeclarativeHandler, handler
 
-__all__ = ["Check", "DeclarativeHandler", "handler"]
+__all__ = ["Check", "DeclarativeHandler", "Form", "FormIndex", "handler"]

@@ -149,7 +149,8 @@ class PolicyCode(Code, origin=Origin.CALLER):
 class ProjectCode(Code, origin=Origin.CALLER):
     FILE = (
         "project.file",
-        "A file of the project is missing, malformed, too large, one too many, or a link that leads out.",
+        "A file of the project is missing, malformed, too large, one too many, a link that leads out, or a document that differs "
+        "from its manifest.",
         Malformed,
         TooLarge,
         NotFound,

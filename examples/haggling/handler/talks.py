@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from treaty_handler import Effect, Send, SetTimer, Value, decode_json, encode_json
 
 PATIENCE = 15
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")  # it is the name of a timer too
 MAX_PRICE = 1_000_000_000
 
 
@@ -48,7 +50,7 @@ class Talks:
             message = decode_json(data)
         except ValueError:
             return None
-        if issues(message, sender) or len(message["id"]) > 64:
+        if issues(message, sender) or not _ID.fullmatch(message["id"]):
             return None
         has_price = "price" in _MEMBERS[message["type"]]
         return message if not has_price or 1 <= message["price"] <= MAX_PRICE else None

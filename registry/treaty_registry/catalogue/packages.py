@@ -14,7 +14,8 @@ import msgspec
 
 from treaty_client.authoring.coverage import Coverage, measure_coverage
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import HandlerPackage, Manifest, Operation, read_wheel
+from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler.comparison import OperationView, operation_views
 from treaty_handler import Call, Item, Result
 from treaty_sandbox.vectors import Vector, parse_vector
 
@@ -49,21 +50,9 @@ class RoleOperation(msgspec.Struct, frozen=True):
     missed: list[str]
 
 
-class PackageOperation(msgspec.Struct, frozen=True):
-    """An operation of a manifest. `result` is null for an event. `callers`, `providers`: roles. `forms`: its messages as JSON,
-    empty when code makes them."""
+class PackageOperation(OperationView, frozen=True):
+    """An operation of a manifest with an example from the vectors. Of its forms it has the beginning."""
 
-    name: str
-    kind: str
-    arguments: dict[str, Any]
-    result: dict[str, Any] | None
-    errors: list[tuple[int, str]]
-    is_idempotent: bool
-    timeout: int
-    window: int
-    callers: list[str]
-    providers: list[str]
-    forms: str
     example: Example | None
 
 
@@ -125,7 +114,7 @@ def read_package(filename: str, wheel: bytes) -> PackageView:
         document=manifest.protocol_hash,
         interface=manifest.interface,
         is_declarative=package.is_declarative,
-        operations=[_operation(manifest, operation, examples.get(name)) for name, operation in manifest.operations.items()],
+        operations=[_operation(view, examples.get(view.name)) for view in operation_views(manifest)],
         roles=[
             PackageRole(role.name, role.peer, [*role.calls], [*role.invokes], role.is_shared) for role in manifest.roles.values()
         ],
@@ -160,22 +149,9 @@ def _vectors(package: HandlerPackage) -> tuple[list[Vector], str]:
     return vectors, ""
 
 
-def _operation(manifest: Manifest, operation: Operation, example: Example | None) -> PackageOperation:
-    forms = manifest.messages.get(operation.name)
-    return PackageOperation(
-        name=operation.name,
-        kind=operation.kind.value,
-        arguments=dict(operation.arguments),
-        result=None if operation.result is None else dict(operation.result),
-        errors=sorted(operation.errors.items()),
-        is_idempotent=operation.idempotent,
-        timeout=operation.timeout,
-        window=operation.window,
-        callers=[role.name for role in manifest.roles.values() if operation.name in role.calls],
-        providers=[role.name for role in manifest.roles.values() if operation.name in role.invokes],
-        forms=_json({kind: dict(form) for kind, form in forms.items()}, MAX_FORMS) if forms else "",
-        example=example,
-    )
+def _operation(view: OperationView, example: Example | None) -> PackageOperation:
+    forms = view.forms if len(view.forms) <= MAX_FORMS else f"{view.forms[:MAX_FORMS]}…"
+    return PackageOperation(**{**msgspec.structs.asdict(view), "forms": forms}, example=example)
 
 
 def _coverage(coverage: Coverage) -> list[RoleOperation]:

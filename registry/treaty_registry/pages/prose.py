@@ -2,7 +2,8 @@
 
 The document of a protocol is written by a stranger. It is rendered without raw HTML, and the result passes a list of allowed
 elements and attributes. It has no pictures from elsewhere: a picture becomes a link. A link leaves with `nofollow`, and only to
-http, https or mailto. An id has a prefix, so it cannot take the place of an id of the page.
+http, https or mailto. An id has a prefix, so it cannot take the place of an id of the page. Front matter is shown as it is
+written, and the two marks of the generated part are the only text that is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markupsafe import Markup
+
+from treaty_consensus.protocol import PART_BEGIN, PART_END
 
 MAX_TEXT = 256 * 1024
 """Bytes that are rendered."""
@@ -53,6 +56,9 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
 _NOT_WORD = re.compile(r"[^\w]+")
+_FRONT = re.compile(r"---\n((?:[A-Za-z][\w-]*:.*\n|[ \t]+.*\n){1,64})---\n")
+# Exactly these lines: any other comment is text of the author, which a model reads, so a person sees it too.
+_MARKS = re.compile(rf"^(?:{re.escape(PART_BEGIN)}|{re.escape(PART_END)})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -90,12 +96,16 @@ def render(document: bytes) -> Prose:
     text = b"\n".join(lines[:MAX_LINES]).decode("utf-8", errors="replace")
     # Of the whole document: what is cut off is read by agents, too.
     unseen = len(_UNSEEN.findall(document.decode("utf-8", errors="replace")))
-    parser = _parser(text)
+    front = _FRONT.match(text)
+    body = _MARKS.sub("", text[front.end() :] if front else text)
+    parser = _parser(body)
     try:
-        tokens = parser.parse(text)
+        tokens = parser.parse(body)
     except _Exhausted:
         return replace(_plain(document), unseen=unseen)
     headings = _headings(tokens)
+    # A block of code, so that no markup in it has a meaning.
+    tokens = [Token("fence", "code", 0, content=front[1], info="yaml"), *tokens] if front else tokens
     html = parser.renderer.render(_without_pictures(tokens), parser.options, {})
     html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace("</table>", "</table></div>")
     # A wide example scrolls in its place, also by keyboard.

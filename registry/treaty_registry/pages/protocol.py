@@ -12,6 +12,7 @@ from packaging.version import Version
 from treaty_client.registries.replies import Speaker
 from treaty_consensus.did import parse_did
 from treaty_consensus.handler import DECLARATIVE
+from treaty_consensus.handler.schema_table import schema_table
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 
 from ..catalogue.dates import published as published_at
@@ -21,7 +22,6 @@ from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protoc
 from ..catalogue.resources import HandlerView, Record, Summary
 from ..catalogue.signatures import SignatureView
 from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
-from . import schemas
 from .inspection import Unreadable
 from .renderer import Gathered
 from .snippets import Snippets, snippets
@@ -218,9 +218,9 @@ def shown_operations(package: PackageView) -> list[Mapping[str, object]]:
     left = MAX_TABLES
     operations: list[Mapping[str, object]] = []
     for operation in package.operations:
-        arguments = schemas.table(operation.arguments, left)
+        arguments = schema_table(operation.arguments, left)
         left -= arguments.size
-        result = None if operation.result is None else schemas.table(operation.result, left)
+        result = None if operation.result is None else schema_table(operation.result, left)
         left -= result.size if result else 0
         operations.append({"view": operation, "arguments": arguments, "result": result, "most_errors": MAX_ERRORS})
     return operations

@@ -68,7 +68,7 @@ class SchemaTable:
         return sum(row.size for row in self.rows)
 
 
-def table(schema: Mapping[str, Any], most: int = MAX_TABLE) -> SchemaTable:
+def schema_table(schema: Mapping[str, Any], most: int = MAX_TABLE) -> SchemaTable:
     """Return the table of a schema, of at most `most` characters. Never raises."""
     definitions = schema.get("$defs")
     walk = _Walk(definitions if isinstance(definitions, dict) else {})
