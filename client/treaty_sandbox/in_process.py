@@ -173,8 +173,7 @@ class LocalSession:
 
     async def branch(self) -> LocalSession:
         """Return another session that continues from here."""
-        snapshot = self._session.snapshot()
-        return LocalSession(self._rules.copy(), lambda _: self._start(snapshot), max_ignored=self._max_ignored)
+        return LocalSession(self._rules.copy(), self._start, self._seed, self._session.snapshot(), max_ignored=self._max_ignored)
 
     async def close(self) -> None:
         self._rules.ended = True
