@@ -32,6 +32,7 @@ from treaty_io import durable
 from treaty_io.codes import SandboxCode
 
 from .context import Options, run
+from .values import Publishers, Uri
 
 if TYPE_CHECKING:
     from treaty_client.authoring.coverage import Coverage
@@ -123,7 +124,11 @@ def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: s
         from rich.prompt import Prompt  # imported here: only `new` asks
 
         options = list(choices) or None
-        return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        try:
+            return Prompt.ask(question, choices=options, default=default) if default else Prompt.ask(question, choices=options)
+        except EOFError as error:  # Ctrl-D
+            fault = f"The input ended at the question {question!r}. Nothing was written."
+            raise Malformed(SystemCode.USAGE, fault, fix="Answer it with an option: treaty new --help") from error
     return default or ""
 
 
@@ -145,12 +150,12 @@ def document(folder: Path, /, *, options: Options = Options()) -> None:
 
 
 def test(
-    subject: str,
+    subject: Uri,
     /,
     *,
     watch: Annotated[bool, Parameter()] = False,
     allow_uncovered: Annotated[bool, Parameter()] = False,
-    publisher: tuple[str, ...] = (),
+    publisher: Publishers = (),
     options: Options = Options(),
 ) -> None:
     """Check a protocol as publishing would, and report all problems at once: its files, its package, its vectors, its coverage.
@@ -163,8 +168,6 @@ def test(
         Check the folder again each time that a file changes, until Ctrl-C.
     allow_uncovered
         An operation that no vector reaches is no problem.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     if "://" in subject:
@@ -201,9 +204,7 @@ async def _published(uri: str, publishers: tuple[str, ...], options: Options, *,
 async def _fetched(uri: str, publishers: tuple[str, ...], options: Options) -> HandlerPackage:
     from treaty_client.protocols.fetch import Fetcher  # imported here: Sigstore is slow to import
 
-    policy = options.policy()
-    policy = dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
-    async with Fetcher(options.home, policy, options.network) as fetcher:
+    async with Fetcher(options.home, options.policy(*publishers), options.network) as fetcher:
         return (await fetcher.fetch(uri)).package
 
 
@@ -230,7 +231,7 @@ def record(folder: Path, /, *recordings: Path, options: Options = Options()) -> 
     )
 
 
-def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+def stubs(subject: Uri, /, *, output: Path | None = None, publisher: Publishers = (), options: Options = Options()) -> None:
     """Write typed Python for a protocol, so that an editor completes its operations and their arguments.
 
     Parameters
@@ -239,8 +240,6 @@ def stubs(subject: str, /, *, output: Path | None = None, publisher: tuple[str, 
         The URI of a protocol, or a folder with protocol.toml.
     output
         The module to write. Default: print it.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated. Only for a URI.
     """
     folder = Path(subject)
     package = run(_fetched(subject, publisher, options)) if "://" in subject else build(load_project(folder))

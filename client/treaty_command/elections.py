@@ -18,7 +18,7 @@ from rich.table import Column, Table
 
 from treaty_client.audit.decision import Transcript, read_transcript
 from treaty_client.audit.reasons import Names, ReportedPairs, choice_name, reported, share
-from treaty_client.audit.strength import FEW_DECIDE, is_few, numbers, strength, turnout_numbers, warning
+from treaty_client.audit.strength import numbers, turnout_numbers
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.topic import TopicProtocol, TopicView
 from treaty_client.registries.api import RegistryClient
@@ -27,22 +27,24 @@ from treaty_client.statements.vote import Vote, parse_tiers
 from treaty_client.statements.vote import vote as cast_vote
 from treaty_consensus import statement
 from treaty_consensus.canonical import parse_decimal
-from treaty_consensus.codes import BallotCode, TopicCode
-from treaty_consensus.errors import NotFound, Refused, TreatyError
+from treaty_consensus.codes import BallotCode
+from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.kinds import Parameters, Report
 from treaty_consensus.log.tiles import TILE_WIDTH, Bundle, decode_bundle
 from treaty_consensus.printable import printable, short
-from treaty_consensus.protocol import MAX_URI, is_topic, parse_protocol_uri
+from treaty_consensus.protocol import MAX_URI, parse_protocol_uri
 from treaty_consensus.statement import Statement
 
 from .context import Options, run
 from .delivery import shown
+from .elected import strength_lines, topic_views
 from .explanation import explain as explain_transcript
 from .renewals import check_votes, keeping
 from .standing import own_weightless
+from .values import Topic, Uri
 
 
-def vote(topic: str = "", /, *tiers: str, check: bool = False, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+def vote(topic: Topic = "", /, *tiers: Uri, check: bool = False, via: tuple[str, ...] = (), options: Options = Options()) -> None:
     """Vote on the consensus protocol of a topic. Your ballot replaces your former one; `treaty withdraw vote` takes it back.
 
     In an open electorate a vote fades: half of it is gone after `horizon_epochs` epochs, all after eight times as many. Using
@@ -77,7 +79,7 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
             origin = options.trusted().name.origin
             # The topic with its proofs: the registry's list could give a URI another document's hash, and the vote would count
             # for that.
-            view = await _view(fetcher, topic, origin)
+            (view,) = await topic_views(fetcher, topic, origin)
             client, head = fetcher.client(origin), fetcher.head(origin)
             now = int(time.time())
             identity = options.identity()
@@ -104,7 +106,7 @@ def cast(topic: str, tiers: Sequence[str], options: Options, via: Sequence[str])
     options.output.result(value, voted, *lines, *notes)
 
 
-def topic(topic: str, /, *, explain: bool = False, options: Options = Options()) -> None:
+def topic(topic: Topic, /, *, explain: bool = False, options: Options = Options()) -> None:
     """Show a topic: its candidates, the newest decision, and the comparison of each pair by the voters. The decision's proof is
     checked.
 
@@ -123,7 +125,7 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
             origin = options.trusted().name.origin
             client = fetcher.client(origin)
             # The view is proved; the other answers are for display, and no conclusion rests on them.
-            view, topic_page = await _view(fetcher, topic, origin), await client.topic(topic)
+            (view,), topic_page = await topic_views(fetcher, topic, origin), await client.topic(topic)
             # A home without an identity only reads.
             own = explain and options.identity_file.exists()
             pairs = await read_pairs(client, topic) if explain else None
@@ -137,7 +139,7 @@ def topic(topic: str, /, *, explain: bool = False, options: Options = Options())
     if pairs is not None:
         value["pairs"] = {document: sorted(agents) for document, agents in pairs.by_document.items()}
         value["needed_pairs"] = pairs.needed
-    notes_text = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else _strength(view, transcript)
+    notes_text = [*_reasons(view, transcript), *_reported(view, pairs)] if explain else strength_lines(view, transcript)
     options.output.result(value, head, *_rows(view, transcript), *notes_text, *notes)
 
 
@@ -170,15 +172,6 @@ def _decided(view: TopicView, transcript: Transcript | None) -> dict[str, Any]:
         "decided_epoch": view.epoch,
         "turnout": turnout_numbers(transcript) if transcript else None,
     }
-
-
-def _strength(view: TopicView, transcript: Transcript | None) -> Iterable[str]:
-    """Yield how strong the consensus is."""
-    elected = transcript.spoken.get(view.consensus or "") if transcript else None
-    if transcript is None or elected is None:
-        return
-    sentences = [*strength(elected, transcript), *warning(elected), *([FEW_DECIDE] if is_few(transcript) else [])]
-    yield from map(escape, sentences)
 
 
 def _value(protocol: TopicProtocol) -> dict[str, Any]:
@@ -220,7 +213,8 @@ def _reasons(view: TopicView, transcript: Transcript | None) -> Iterable[Rendera
         )
     if transcript is None:
         return ("The registry no longer has the transcript of the decision. Recompute it with: treaty audit",)
-    return explain_transcript(transcript, _names(view))
+    offered = {protocol.hash for protocol in view.protocols}  # another publisher may have the same document
+    return explain_transcript(transcript, _names(view), {p.hash: p.withdrawal for p in view.taken_back if p.hash not in offered})
 
 
 def _names(view: TopicView) -> dict[str, str]:
@@ -243,16 +237,6 @@ def _reported(view: TopicView, pairs: ReportedPairs | None) -> Iterable[Renderab
         "A pair counts once an epoch. Both agents need `report = true` in policy.toml, and a report is sent up to "
         "`report_delay` seconds after it was signed."
     )
-
-
-async def _view(fetcher: Fetcher, topic: str, origin: str) -> TopicView:
-    if not is_topic(topic):
-        raise Refused(TopicCode.NAME, f"{topic[:120]!r} is not a topic.", fix="A topic is lower-case names joined by '/'.")
-    # A ballot counts at one registry, so the views of the others do not matter.
-    views = [view for view in await fetcher.topic(topic) if view.evidence.genesis.origin == origin]
-    if not views:
-        raise NotFound(TopicCode.UNKNOWN, f"{origin} knows no protocol in {topic}.", fix="List the topics: treaty topics")
-    return views[0]
 
 
 # Of the newest reports. They show that a topic starves, and each bundle costs a request and 256 parsed leaves.
@@ -339,11 +323,18 @@ def _consensus(topic: TopicSummary) -> str:
         return "–"
     if topic.uri is None:
         return escape(short(printable(topic.consensus, _MAX_SHOWN)))
-    uri = escape(printable(topic.uri, MAX_URI))
+    label = escape(printable(_label(topic.uri), MAX_URI))
     if topic.status in (None, "active"):
+        return label
+    successor = f", successor {escape(printable(_label(topic.successor), MAX_URI))}" if topic.successor else ""
+    return f"{label} [yellow]{escape(printable(topic.status, _MAX_SHOWN))}{successor}[/]"
+
+
+def _label(uri: str) -> str:
+    try:
+        return parse_protocol_uri(uri).label
+    except TreatyError:  # by its registry's account
         return uri
-    successor = f", successor {escape(printable(topic.successor, MAX_URI))}" if topic.successor else ""
-    return f"{uri} [yellow]{escape(printable(topic.status, _MAX_SHOWN))}{successor}[/]"
 
 
 async def _reach(client: RegistryClient) -> tuple[Reach, ...]:

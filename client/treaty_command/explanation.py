@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.markup import escape
@@ -16,16 +16,18 @@ from treaty_client.audit.strength import counted, sides, strength, turnout, vers
 _SHOWN_VOICES = 12
 
 
-def explain(transcript: Transcript, names: Names) -> Iterator[RenderableType]:
-    """Yield the explanation of a decision's transcript, for people."""
+def explain(transcript: Transcript, names: Names, taken_back: Mapping[str, str] | None = None) -> Iterator[RenderableType]:
+    """Yield the explanation of a decision's transcript, for people. `taken_back`: sentences about documents in place of theirs,
+    since conditions matter no more."""
     yield f"Epoch {transcript.epoch}, {escape(transcript.electorate)} electorate. {' '.join(turnout(transcript))}"
     if transcript.candidates:
         yield _candidates(transcript, names)
         yield _matrix(transcript, names)
-    for candidate in transcript.candidates:
-        yield from _reasons(candidate, transcript, names)
-    for nominee in transcript.nominees:
-        yield from _reasons(nominee, transcript, names)
+    for entry in (*transcript.candidates, *transcript.nominees):
+        if taken_back and entry.hash in taken_back:
+            yield f"[yellow]•[/] {escape(taken_back[entry.hash])}"
+        else:
+            yield from _reasons(entry, transcript, names)
     for tie in transcript.ties:
         tied = ", ".join(_name(choice, names) for choice in tie.tied)
         yield f"Tied for place {tie.rank + 1}: {tied}; {_name(tie.chosen, names)} takes it."

@@ -1,18 +1,4 @@
-"""The exit statuses of `treaty`, and the errors behind them.
-
-    0     done
-    1     refused: a rule, a malformed input, a file, a library that is not installed
-    2     wrong command line
-    3     a registry or another host does not answer; the same command may succeed later
-    4     not trusted: a proof does not hold, or the policy does not allow it
-    5     not found
-    6     not yet: nothing is wrong, and the same command will succeed later
-    7     found: `treaty watch` has told something unexpected
-    130   interrupted by Ctrl-C
-    141   the reader of standard output has gone, as in `treaty … | head`
-
-docs/guides/command-line.md has the same table.
-"""
+"""The exit statuses of `treaty`, and the errors behind them. docs/guides/command-line.md has the table."""
 
 from __future__ import annotations
 
@@ -21,7 +7,7 @@ from typing import Final
 
 from treaty_consensus.codes import DecisionCode, IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Gone, Malformed, NotFound, TreatyError, Unavailable, Untrusted
-from treaty_io.codes import ClientTopicCode
+from treaty_io.codes import ClientTopicCode, ResolveCode
 
 REFUSED, USAGE, UNAVAILABLE, UNTRUSTED, NOT_FOUND, NOT_YET, FOUND, INTERRUPTED = 1, 2, 3, 4, 5, 6, 7, 130
 
@@ -34,6 +20,7 @@ _BY_CODE: Final = {
     DecisionCode.EARLY: NOT_YET,
     LogCode.CLOSING: NOT_YET,
     IdentityCode.NEW_TENURE: NOT_YET,
+    ResolveCode.UNKNOWN: NOT_FOUND,
 }
 _BY_FAMILY: Final[Sequence[tuple[type[TreatyError], int]]] = (
     (Unavailable, UNAVAILABLE),
@@ -45,14 +32,18 @@ _BY_FAMILY: Final[Sequence[tuple[type[TreatyError], int]]] = (
 
 def status_of(error: TreatyError) -> int:
     """Return the exit status for an error."""
-    from treaty_client.protocols.verification.steps import VerificationFailed  # here, because only errors need it
+    from treaty_client.protocols.verification.steps import Step, VerificationFailed  # here, because only errors need it
 
     for code, status in _BY_CODE.items():
         if error.code == code:
             return status
     if isinstance(error, VerificationFailed):
-        # A step that could not reach a host proves nothing against the protocol.
-        return UNAVAILABLE if isinstance(error.__cause__, Unavailable) else UNTRUSTED
+        # A step that could not reach a host proves nothing against the protocol, and neither does a registry that has no such
+        # name. After step 1 something is missing in a proof.
+        if isinstance(error.__cause__, Unavailable):
+            return UNAVAILABLE
+        is_absent = error.step == Step.RESOLVE and isinstance(error.__cause__, (NotFound, Gone))
+        return NOT_FOUND if is_absent else UNTRUSTED
     return next((status for family, status in _BY_FAMILY if isinstance(error, family)), REFUSED)
 
 
@@ -65,8 +56,12 @@ def failure_of(error: Exception) -> TreatyError | None:
             return error
         case CycloptsError():
             command = " ".join(["treaty", *error.command_chain]) if error.command_chain else "treaty"
-            # Cyclopts wraps the message in a box of its own. Only its words are needed.
-            return Malformed(SystemCode.USAGE, " ".join(str(error).split()), fix=f"Show the options: {command} --help")
+            try:
+                # Cyclopts wraps the message in a box of its own. Only its words are needed.
+                words = " ".join(str(error).split())
+            except ImportError:  # it looks for a similar command, in modules whose libraries may not be installed
+                words = f"Unknown command {' '.join(error.unused_tokens or ())[:80]!r}."
+            return Malformed(SystemCode.USAGE, words, fix=f"Show the options: {command} --help")
         # A full disk or a path of the command line: the user can act on it, so it is no traceback.
         case OSError():
             return Unavailable(SystemCode.FILE, f"{error.strerror or error}: {error.filename or 'a system call'}.")

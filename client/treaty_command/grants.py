@@ -19,9 +19,10 @@ from treaty_consensus.printable import escaped
 from .context import Options, run
 from .delivery import shown
 from .standing import own_weightless
+from .values import AgentDid, DidText, Via
 
 
-def grant(did: str, /, *, options: Options = Options()) -> None:
+def grant(did: DidText, /, *, options: Options = Options()) -> None:
     """Let another agent publish in your namespace, and vote for it. The grant is public.
 
     It ends when you take it back (`treaty ungrant`), and when one of the two domains gets another owner.
@@ -34,7 +35,7 @@ def grant(did: str, /, *, options: Options = Options()) -> None:
     _make(did, False, options)
 
 
-def ungrant(did: str, /, *, options: Options = Options()) -> None:
+def ungrant(did: DidText, /, *, options: Options = Options()) -> None:
     """Take a grant back: the agent publishes nothing more in your namespace. Its earlier protocols stay, with a warning.
 
     Parameters
@@ -45,14 +46,8 @@ def ungrant(did: str, /, *, options: Options = Options()) -> None:
     _make(did, True, options)
 
 
-def grants(did: str | None = None, /, *, options: Options = Options()) -> None:
-    """List the grants in force of an agent's namespace, and to the agent, newest first, by its registry's account.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+def grants(did: AgentDid = None, /, *, options: Options = Options()) -> None:
+    """List the grants in force of an agent's namespace, and to the agent, newest first, by its registry's account."""
     owner = did or options.identity().did
 
     async def work() -> Grants:
@@ -92,7 +87,7 @@ def _make(did: str, withdrawn: bool, options: Options) -> None:
     options.output.result(value, head, f"leaf {done.receipt.index}")
 
 
-def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+def vouch(did: DidText, /, *, via: Via = (), options: Options = Options()) -> None:
     """Vouch for another agent. Trust flows only along vouches. A vouch is public for ever.
 
     It counts after both agents agreed in a few different epochs. It fades: vouch again to renew it. `treaty withdraw vouch` takes
@@ -102,8 +97,6 @@ def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options(
     ----------
     did
         The agent to vouch for.
-    via
-        URL#KEY of a witness that stamps the vouch before the registry gets it, as of `treaty vote`. May be repeated.
     """
     make_vouch(did, withdrawn=False, via=via, options=options)
 
@@ -136,14 +129,8 @@ def make_vouch(did: str, *, withdrawn: bool, via: Sequence[str], options: Option
     options.output.result(value, head, *lines, *notes)
 
 
-def vouches(did: str | None = None, /, *, options: Options = Options()) -> None:
-    """List the agents that an agent vouches for, newest first, by its registry's account.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+def vouches(did: AgentDid = None, /, *, options: Options = Options()) -> None:
+    """List the agents that an agent vouches for, newest first, by its registry's account."""
     author = did or options.identity().did
 
     async def work() -> Vouches:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from cyclopts import App
 
+from treaty_consensus.codes import SystemCode
+from treaty_consensus.did import encode_multikey
+from treaty_consensus.errors import Conflict
 from treaty_io.identity import Identity
 
 from .context import Options, run
@@ -33,9 +36,10 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
     bind
         Bind the did:wba to this key for ever (ANP's e1 profile): control of the web server alone is not enough to use the DID.
     document
-        The file for the DID document of a did:wba; default: print it.
+        The file for the DID document of a did:wba, which must not exist; default: print it.
     """
     identity = Identity.create(domain, bind=bind)
+    _check_replaces(document, identity)
     # The key first: a document without its key would be served for an identity that cannot sign.
     identity.save(options.identity_file)
     key_line = f"the key is in {escape(str(options.identity_file))} (keep it secret)."
@@ -62,6 +66,7 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
         The file for the new DID document; default: print it.
     """
     former = options.identity()
+    _check_replaces(document, former)
     identity = former.rotated()
     # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
     identity.supersede(former, options.identity_file)
@@ -102,6 +107,7 @@ def deactivate(*, document: Path | None = None, options: Options = Options()) ->
         The file for the DID document; default: print it.
     """
     identity = options.identity()
+    _check_replaces(document, identity)
     sentence = f"After this document is served, other agents no longer accept [bold]{escape(identity.did)}[/]."
     _hand_over(identity, identity.did_document(deactivated=True), sentence, document, options)
 
@@ -134,13 +140,33 @@ def token(*, options: Options = Options()) -> None:
     options.output.result({"token": identity_jwt, "origin": origin}, identity_jwt)
 
 
+def _check_replaces(document: Path | None, identity: Identity) -> None:
+    """Raise `Conflict` if there is a file at the path that is no document of this identity: it may be the only one of another."""
+    if document is None or identity.parsed.method == "key" or not document.exists():
+        return
+    existing = document.read_text(encoding="utf-8", errors="replace")
+    keys = (identity.public_key, *(pair.public for pair in identity.kept))
+    # A deactivated document lists no key.
+    if any(encode_multikey(key) in existing for key in keys) or existing == _text(identity.did_document(deactivated=True)):
+        return
+    raise Conflict(
+        SystemCode.EXISTS,
+        f"{document} exists, and has no key of {identity.did} that is in this home. Nothing was changed.",
+        fix="Name another file, or move this one away first. Show the document of an identity: treaty identity show",
+    )
+
+
+def _text(document: dict[str, object]) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
 def _hand_over(identity: Identity, made: dict[str, object], said: str, document: Path | None, options: Options) -> None:
     """Print the result, and print or write the DID document."""
-    text, url = json.dumps(made, indent=2), identity.parsed.document_url
+    text, url = _text(made), identity.parsed.document_url
     value = {"did": identity.did, "key": identity.key_id, "document_url": url, "document": made}
     if document is None:
-        lines = [said, f"Serve this document at {escape(url)}:\n{escape(text)}"]
+        lines = [said, f"Serve this document at {escape(url)}:\n{escape(text.rstrip())}"]
     else:
-        document.write_text(text + "\n", encoding="utf-8")
+        document.write_text(text, encoding="utf-8")
         lines = [said, f"Serve {escape(str(document))} at {escape(url)}."]
     options.output.result(value, *lines)

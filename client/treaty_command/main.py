@@ -28,9 +28,10 @@ def _run(tokens: list[str]) -> None:
         # Inside, so that Ctrl-C during the imports is handled too.
         from treaty_io.extras import naming_extras
 
-        from .commands import app
+        from .commands import app, describe
 
         with naming_extras():
+            describe(tokens)
             app(tokens, exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         sys.exit(130)  # 128 + SIGINT, as shells report it

@@ -21,16 +21,13 @@ from treaty_consensus.protocol import is_topic
 from treaty_io.codes import ContradictionCode, MemoryCode
 
 from .context import Options
+from .values import Name
+
+Subject = Annotated[Name, Parameter(help="A protocol's URI, a topic, or a DID.")]
 
 
-def explain(subject: str, /, *, options: Options = Options()) -> None:
-    """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries.
-
-    Parameters
-    ----------
-    subject
-        A protocol's URI, a topic, or a DID.
-    """
+def explain(subject: Subject, /, *, options: Options = Options()) -> None:
+    """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries."""
     name = _subject(subject)
     parts, values = [], []
     for registry in _asked(options):
@@ -53,13 +50,11 @@ def explain(subject: str, /, *, options: Options = Options()) -> None:
     options.output.result({"subject": subject, "registries": values}, *parts)
 
 
-def forget(subject: str, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
+def forget(subject: Subject, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:
     """Forget the proved facts about a protocol, a topic or a DID. The lock and the evidence stay.
 
     Parameters
     ----------
-    subject
-        A protocol's URI, a topic, or a DID.
     yes
         Confirm: afterwards a registry may claim anything about it, as at a first contact.
     """

@@ -24,12 +24,13 @@ from treaty_io import durable
 from treaty_io.codes import PolicyCode
 
 from .context import Options
+from .values import DidText
 
 app = App(name="policy", help="Allow publishers, and list those that are allowed.")
 
 
 @app.command
-def allow(did: str, /, *, options: Options = Options()) -> None:
+def allow(did: DidText, /, *, options: Options = Options()) -> None:
     """Let the handlers of a publisher run on this machine, in the sandbox. All other text of policy.toml stays.
 
     Parameters

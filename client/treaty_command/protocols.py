@@ -15,14 +15,18 @@ from treaty_client.policy import Policy
 from treaty_client.protocols.export import export, verify_directory
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.records import VerifiedProtocol
-from treaty_client.protocols.verification.steps import Step
+from treaty_client.protocols.verification.steps import Step, VerificationFailed
+from treaty_client.protocols.verification.topic import TopicView
 from treaty_client.registries.api import RegistryClient
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.printable import printable
+from treaty_io.codes import PolicyCode
 from treaty_io.home import default_home
 
 from .context import Options, run
+from .elected import elected, names_topic, topic_views, why
 from .output import Output
+from .values import Name, Publishers, Uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,35 +96,52 @@ def _change_lines(changes: Sequence[OperationChange]) -> Iterator[str]:
 
 
 def fetch(
-    uri: str,
+    name: Name,
     /,
     *,
     output: Path | None = None,
-    publisher: tuple[str, ...] = (),
+    publisher: Publishers = (),
     accept_change: bool = False,
     options: Options = Options(),
 ) -> None:
     """Download a protocol and its handler, after all ten checks.
 
+    Of a topic it is the elected protocol. The decision of the network, and the votes for it, are shown and are in its proof.
+
     Parameters
     ----------
-    uri
-        The protocol's URI, or another name that resolves to exactly one: sha256:HEX, a standard's own URI.
+    name
+        The protocol's URI, or another name that resolves to exactly one: sha256:HEX, a standard's own URI. Or a topic, such as
+        commerce/product-info.
     output
         Also write document, wheel, attestation and proofs as files into this folder.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated.
     accept_change
         Accept that publisher, tenure or signer changed since the last fetch.
     """
 
-    async def work() -> VerifiedProtocol:
-        async with Fetcher(options.home, _policy(options, publisher), options.network) as fetcher:
-            return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
+    async def fetched(fetcher: Fetcher, uri: str) -> VerifiedProtocol:
+        return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
 
-    verified = run(work())
+    async def work() -> tuple[VerifiedProtocol, TopicView | None]:
+        async with Fetcher(options.home, options.policy(*publisher), options.network) as fetcher:
+            if not names_topic(name):
+                return await fetched(fetcher, name), None
+            view, protocols = elected(name, await topic_views(fetcher, name, options.registry or ""))
+            for protocol in protocols[:-1]:
+                try:
+                    return await fetched(fetcher, protocol.uri), view
+                except VerificationFailed as error:
+                    # Others may publish the same document, with handlers that the policy admits.
+                    if error.code != PolicyCode.PUBLISHER:
+                        raise
+            return await fetched(fetcher, protocols[-1].uri), view
+
+    verified, view = run(work())
     value = _value(verified)
     lines = [f"[bold]{escape(verified.uri)}[/]", f"hash {verified.hash}"]
+    if view is not None:
+        value["decision"], reasons = why(verified, view)
+        lines += reasons
     if output is not None:
         files = export(verified, output)
         value["files"] = [str(path) for path in files]
@@ -128,17 +149,15 @@ def fetch(
     options.output.result(value, *lines, *_coverage_lines(verified, publisher, options), *_warnings(verified))
 
 
-def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options = Options()) -> None:
+def verify(subject: Uri, /, *, publisher: Publishers = (), options: Options = Options()) -> None:
     """Check a protocol: a folder offline, by the proofs in it; a URI at its registry, without the local cache.
 
     Parameters
     ----------
     subject
         A folder that `treaty fetch --output` wrote, or a protocol's URI.
-    publisher
-        A DID whose handlers to accept, besides those of the policy. May be repeated.
     """
-    policy = _policy(options, publisher)
+    policy = options.policy(*publisher)
     folder = Path(subject)
     if folder.is_dir():
         verified = verify_directory(folder, options.registries, policy)
@@ -153,12 +172,6 @@ def verify(subject: str, /, *, publisher: tuple[str, ...] = (), options: Options
 async def _verify_online(uri: str, policy: Policy, options: Options) -> VerifiedProtocol:
     async with Fetcher(options.home, policy, options.network) as fetcher:
         return await fetcher.fetch(uri, fresh=True, progress=_narrator(options.output))
-
-
-def _policy(options: Options, publishers: tuple[str, ...]) -> Policy:
-    policy = options.policy()
-    # After the policy's own: publishers of the command line are the second choice, for this command only.
-    return dataclasses.replace(policy, publishers=(*policy.publishers, *publishers))
 
 
 def _narrator(output: Output) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound
@@ -14,6 +15,7 @@ from treaty_consensus.printable import printable
 
 from .context import Options, run
 from .output import escape
+from .values import Topic
 
 if TYPE_CHECKING:
     from treaty_client.registries.replies import Summary
@@ -31,33 +33,32 @@ class SearchFilters:
     topic
         Only this topic, such as commerce/product-info, and those below it.
     state
-        The publisher's state: active, deprecated, yanked or revoked. Or the network's: consensus, provisional, candidate or
-        former.
+        The state that its publisher gave it, or the network.
     origin
-        How the protocol came about: negotiated or standard.
+        How the protocol came about.
     namespace
         Only this namespace, such as example.com.
     signed
-        The signer that the handler's bundle names: did, sigstore, github-actions, gitlab, google, github, microsoft or other.
+        The signer that the handler's bundle names.
     coverage
-        How many operations the handler's vectors reach: none, some or all.
+        How many operations the handler's vectors reach.
     code_free
         Only protocols whose handler needs no code.
     """
 
-    topic: str = ""
-    state: str = ""
-    origin: str = ""
+    topic: Topic = ""
+    state: Literal["active", "deprecated", "yanked", "revoked", "consensus", "provisional", "candidate", "former"] | None = None
+    origin: Literal["negotiated", "standard"] | None = None
     namespace: str = ""
-    signed: str = ""
-    coverage: str = ""
+    signed: Literal["did", "sigstore", "github-actions", "gitlab", "google", "github", "microsoft", "other"] | None = None
+    coverage: Literal["none", "some", "all"] | None = None
     code_free: Annotated[bool, Parameter()] = False
 
 
 def search(
     *words: str,
     filters: SearchFilters = SearchFilters(),
-    limit: int = 20,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100))] = 20,
     uri: bool = False,
     options: Options = Options(),
 ) -> None:
@@ -68,13 +69,13 @@ def search(
     words
         The words to find; all protocols when empty.
     limit
-        The maximum number of results.
+        The maximum number of results, from 1 to 100.
     uri
         Print only the URIs, one a line. The exit status is 5 if nothing is found.
     """
     from treaty_client.registries.api import RegistryClient  # an HTTP client, which `--help` does not need
 
-    filter_values = {name: value for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
+    filter_values = {name: value or "" for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
     filter_values["handler"] = "code-free" if filters.code_free else ""
 
     async def work() -> tuple[Summary, ...]:

@@ -15,9 +15,10 @@ from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.codes import ProtocolCode
 from treaty_consensus.errors import NotFound, TreatyError
 from treaty_consensus.printable import escaped, short
-from treaty_consensus.protocol import is_topic
 
 from .context import Options, run
+from .elected import names_topic
+from .values import AgentDid, Name
 
 # The unit of standing in the log: a full credit is 2^32 (election.md, section 9).
 _FULL = 2**32
@@ -26,17 +27,11 @@ _MAX_PAGES = 1_000
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def standing(did: str | None = None, /, *, options: Options = Options()) -> None:
+def standing(did: AgentDid = None, /, *, options: Options = Options()) -> None:
     """Show the standing of an agent and explain all its credits, newest first, by its registry's account.
 
     An agent earns standing by reports that independent pairs confirm. Standing fades. It enlarges quotas and ranks speakers; it
-    has no weight in an election. `treaty audit` recomputes it.
-
-    Parameters
-    ----------
-    did
-        The agent. Default: this one.
-    """
+    has no weight in an election. `treaty audit` recomputes it."""
     subject = did or options.identity().did
 
     async def work() -> Standing:
@@ -94,7 +89,7 @@ async def own_weightless(client: RegistryClient, did: str) -> list[str]:
     return [note] if note else []
 
 
-def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) -> None:
+def speakers(name: Name, /, *, cursor: str = "", options: Options = Options()) -> None:
     """List the speakers of a protocol: higher standing first, then newer reports.
 
     The list comes from co-signed reports, which both sides allowed. An agent that is not listed may still speak the protocol.
@@ -110,8 +105,7 @@ def speakers(name: str, /, *, cursor: str = "", options: Options = Options()) ->
     async def work() -> Speakers:
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             client = fetcher.client(options.trusted().name.origin)
-            # A hash has the form of a topic too, so it is asked for first.
-            if is_topic(name) and not _HASH.fullmatch(name):
+            if names_topic(name):
                 return await client.speakers(topic=name, cursor=cursor)
             return await client.speakers(document=await _hash_of(client, name), cursor=cursor)
 

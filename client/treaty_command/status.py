@@ -3,70 +3,42 @@
 from __future__ import annotations
 
 import time
+from typing import Annotated
 
+from cyclopts import Parameter
 from rich.markup import escape
 
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.statements.status import LoggedStatus, ProtocolStatus, set_status
 
 from .context import Options, run
+from .values import Uri, uris
+
+Own = Annotated[Uri, Parameter(help="The protocol's URI.")]
+Wheel = Annotated[
+    str | None,
+    Parameter(help="The SHA-256 of a handler of yours. The protocol and its other handlers keep their status."),
+]
+Successor = Annotated[str | None, Parameter(help="The protocol to use instead.", completer=uris)]
 
 
-def yank(uri: str, /, *, wheel: str | None = None, successor: str | None = None, options: Options = Options()) -> None:
-    """Take back a protocol of yours, or a handler: agents no longer fetch it. `treaty activate` undoes it.
-
-    Parameters
-    ----------
-    uri
-        The protocol.
-    wheel
-        The SHA-256 of a handler that you attached. The protocol and its other handlers keep their status.
-    successor
-        The protocol to use instead.
-    """
+def yank(uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, options: Options = Options()) -> None:
+    """Take back a protocol of yours, or a handler: agents no longer fetch it. `treaty activate` undoes it."""
     _set(uri, "yanked", wheel, successor, options)
 
 
-def deprecate(uri: str, /, *, successor: str | None = None, wheel: str | None = None, options: Options = Options()) -> None:
-    """Warn of a protocol of yours, or of a handler. Agents still fetch it, with the warning.
-
-    Parameters
-    ----------
-    uri
-        The protocol.
-    successor
-        The protocol to use instead.
-    wheel
-        The SHA-256 of a handler that you attached. The protocol and its other handlers keep their status.
-    """
+def deprecate(uri: Own, /, *, successor: Successor = None, wheel: Wheel = None, options: Options = Options()) -> None:
+    """Warn of a protocol of yours, or of a handler. Agents still fetch it, with the warning."""
     _set(uri, "deprecated", wheel, successor, options)
 
 
-def revoke(uri: str, /, *, wheel: str | None = None, successor: str | None = None, options: Options = Options()) -> None:
-    """Declare a protocol of yours, or a handler, harmful: agents no longer fetch it.
-
-    Parameters
-    ----------
-    uri
-        The protocol.
-    wheel
-        The SHA-256 of a handler that you attached. The protocol and its other handlers keep their status.
-    successor
-        The protocol to use instead.
-    """
+def revoke(uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, options: Options = Options()) -> None:
+    """Declare a protocol of yours, or a handler, harmful: agents no longer fetch it."""
     _set(uri, "revoked", wheel, successor, options)
 
 
-def activate(uri: str, /, *, wheel: str | None = None, options: Options = Options()) -> None:
-    """Undo `yank`, `deprecate` or `revoke` of a protocol of yours, or of a handler.
-
-    Parameters
-    ----------
-    uri
-        The protocol.
-    wheel
-        The SHA-256 of a handler that you attached.
-    """
+def activate(uri: Own, /, *, wheel: Wheel = None, options: Options = Options()) -> None:
+    """Undo `yank`, `deprecate` or `revoke` of a protocol of yours, or of a handler."""
     _set(uri, "active", wheel, None, options)
 
 

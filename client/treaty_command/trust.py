@@ -11,6 +11,7 @@ from treaty_consensus.errors import Refused
 
 from .context import Options, run
 from .output import escape
+from .values import Origin
 
 if TYPE_CHECKING:
     from treaty_client.registries.trust import RegistryName
@@ -63,14 +64,14 @@ def list_registries(*, name: Annotated[bool, Parameter()] = False, options: Opti
 
 
 @app.command
-def remove(origin: str, /, *, options: Options = Options()) -> None:
+def remove(origin: Origin, /, *, options: Options = Options()) -> None:
     """Trust a registry no longer, and forget the checkpoints of its log."""
     options.registries.remove(origin)
     options.output.result({"removed": origin}, f"[green]✓[/] {escape(origin)} is no longer trusted.")
 
 
 @app.command
-def accept_loss(origin: str, /, *, options: Options = Options()) -> None:
+def accept_loss(origin: Origin, /, *, options: Options = Options()) -> None:
     """Accept that the memory of a registry was lost, and count anew what it proves.
 
     What was forgotten counts as at a first contact: a revocation that only this memory knew is believed no more.

@@ -7,33 +7,30 @@ from cyclopts import App
 from .context import Options
 from .elections import cast
 from .grants import make_vouch
+from .values import DidText, Topic, Via
 
 app = App(name="withdraw", help="Withdraw your vote in a topic, or a vouch.")
 
 
 @app.command
-def vote(topic: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+def vote(topic: Topic, /, *, via: Via = (), options: Options = Options()) -> None:
     """Withdraw your ballot in a topic.
 
     Parameters
     ----------
     topic
         Such as commerce/product-info.
-    via
-        URL#KEY of a witness that stamps the withdrawal, as of `treaty vote`. May be repeated.
     """
     cast(topic, (), options, via)
 
 
 @app.command
-def vouch(did: str, /, *, via: tuple[str, ...] = (), options: Options = Options()) -> None:
+def vouch(did: DidText, /, *, via: Via = (), options: Options = Options()) -> None:
     """Withdraw a vouch. It stays in the public log, and counts no more.
 
     Parameters
     ----------
     did
         The agent that you vouched for.
-    via
-        URL#KEY of a witness that stamps the withdrawal, as of `treaty vote`. May be repeated.
     """
     make_vouch(did, withdrawn=True, via=via, options=options)

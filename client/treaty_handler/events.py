@@ -45,7 +45,8 @@ class Renegotiated:
 class Received:
     """Report one whole message of the protocol.
 
-    `peer`: the DID of the sender, authenticated by the host.
+    `peer`: the DID that the sender gave. Whether it proved the DID, or merely claims it as in a plain Hello, is told before by
+    `is_proved`: of `Opened`, and in a shared role of `PeerJoined`. Give rights by proofs alone.
     `data`: any bytes; the sender may be faulty or hostile.
     `stream`: separates messages of different streams; "" where the transport has one stream. In ANP's flow profile it is the
     action of a message that the peer sent as JSON.

@@ -4,6 +4,7 @@ identity          a DID and its keys; proved and claimed peers
 network           other hosts over HTTP, with bounds on every exchange
 admission         connections, turns and bytes of strangers, shared out by address and network
 codes, errors     the errors of agents
+conformance       the rules of a protocol, tried at a foreign peer one by one
 durable, home     files that survive a crash, and the folder of an agent; `state_file`: a struct in one of them
 extras            libraries and public names that are imported at their first use
 task_set          the tasks that run beside their callers

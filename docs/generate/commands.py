@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, reduce
+from typing import Annotated, Any
 
-from cyclopts import App
+from cyclopts import App, Group, Parameter
 
 from treaty_command.commands import app as client
+from treaty_command.commands import describe
+from treaty_command.context import Options as ClientOptions
 from treaty_registry.cli.commands import app as registry
+from treaty_registry.cli.options import Options as RegistryOptions
 
 from . import SITE
 from .limits import table
 
-_PROGRAMS: dict[str, App] = {"treaty": client, "treaty-registry": registry}
-_CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*Commands\*\*)", re.DOTALL | re.MULTILINE)
+_PROGRAMS: dict[str, tuple[App, Any]] = {"treaty": (client, ClientOptions), "treaty-registry": (registry, RegistryOptions)}
+_COMMON = "**Options of every command**"
+_CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*)", re.DOTALL | re.MULTILINE)
+_SECTION = re.compile(r"(?P<head>^#+ (?P<command>treaty [\w -]+)\n\n```console\n[^\n]*\n```\n)", re.MULTILINE)
 _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
 _USAGE = re.compile(
     r"(?P<before>^#+ (?P<command>treaty[\w -]*)\n(?:(?!^#).*\n)*?```console\n)[^\n]*?(?P<rest>(?: (?:\[|[A-Z])[^\n]*)?)(?=\n)",
@@ -28,12 +34,49 @@ _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
 @cache
 def commands(program: str) -> str:
-    """All commands of a program, each with its help. Cached for `environment`, as it takes a second."""
-    text = _PROGRAMS[program].generate_docs(output_format="markdown", recursive=True, heading_level=2)
+    """All commands of a program, each with its help, and the options of every command once. Cached for `environment`, as it takes
+    a second."""
+    app, options = _PROGRAMS[program]
+    if app is client:
+        _describe_all(app, ())
+    text, common = _markdown(app), _common_options(options)
+    own, _, rest = text.replace(f"{common}\n", "").partition("\n### ")
+    note = "A command that lists some of them has only those.\n\n" if any(line in rest for line in common.splitlines()) else ""
+    text = f"{own}\n{_COMMON}:\n\n{note}{common}\n\n### {rest}"
+    text = _SECTION.sub(_with_example, text) if app is client else text
+    # A command without options of its own.
+    text = re.sub(r"\*\*Parameters\*\*:\n+(?=#|\Z)", "", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _markdown(app: App) -> str:
+    text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
     text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
     text = _USAGE.sub(r"\g<before>\g<command>\g<rest>", text)
-    text = re.sub(r" +$", "", text, flags=re.MULTILINE)
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
+def _describe_all(app: App, names: tuple[str, ...]) -> None:
+    for name in [name for name in app if not name.startswith("-")]:
+        describe((*names, name))
+        _describe_all(app[name], (*names, name))
+
+
+def _common_options(options: Any) -> str:
+    """The list of the options that every command takes, as the command's own are shown."""
+    shown = App(name="treaty", default_parameter=Parameter(negative=()))
+
+    def every(*, options: Any = None) -> None: ...
+
+    every.__annotations__["options"] = Annotated[options, Parameter(group=Group(_COMMON))]
+    shown.default(every)
+    return "\n".join(item[0] for item in re.finditer(r"^\* `.*(?:\n    .*)*", _markdown(shown), re.MULTILINE))
+
+
+def _with_example(section: re.Match[str]) -> str:
+    command = reduce(App.__getitem__, section["command"].split()[1:], client)
+    example = (command.help_epilogue or "").partition("\n")[0]
+    return f"{section['head']}\n{example}\n" if command.default_command else section["head"]
 
 
 def environment() -> str:

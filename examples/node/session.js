@@ -12,8 +12,9 @@ const frame = (type, text) => Buffer.concat([Buffer.from([type]), Buffer.from(te
 const meta = (value) => frame(META, JSON.stringify(value));
 const GENERATED = meta({ action: "codeGeneration", status: "generated" });
 
-/** Open a session with the agent at `url`. `known`: URLs whose agents agreed before, so that the next session begins by the hash. */
-export async function connect(url, did, protocol, role, { functions = {}, known = new Set() } = {}) {
+/** Open a session with the agent at `url`. `known`: URLs whose agents agreed before, so that the next session begins by the hash.
+ *  `begin` makes the session on the socket: one with `receive(frame)`; by default that of a protocol without code. */
+export async function connect(url, did, protocol, role, { functions = {}, known = new Set(), begin } = {}) {
   const socket = new WebSocket(url, { maxPayload: MAX_MESSAGE, perMessageDeflate: false });
   const incoming = new Incoming(socket);
   await new Promise((resolve, reject) => socket.once("open", resolve).once("error", reject));
@@ -27,7 +28,7 @@ export async function connect(url, did, protocol, role, { functions = {}, known 
     socket.close(1008, "session.no-common-protocol");
     throw new Error(answer.modificationSummary ?? "The two agents have no protocol in common.");
   }
-  const session = new Session(socket, protocol, role, functions);
+  const session = begin ? begin(socket) : new Session(socket, protocol, role, functions);
   if (!isConfirmed) {
     socket.send(GENERATED);
     const code = await incoming.next();
@@ -38,8 +39,8 @@ export async function connect(url, did, protocol, role, { functions = {}, known 
   return session;
 }
 
-/** Serve a role of a protocol. Return the server; its sessions go to `onSession`. */
-export function listen(port, did, protocol, role, functions, onSession = () => {}) {
+/** Serve a role of a protocol. Return the server; its sessions go to `onSession`. `begin`: as in `connect`. */
+export function listen(port, did, protocol, role, functions, onSession = () => {}, begin) {
   const server = new WebSocketServer({ host: "127.0.0.1", port, maxPayload: MAX_MESSAGE, perMessageDeflate: false });
   const open = async (socket) => {
     const incoming = new Incoming(socket);
@@ -55,7 +56,7 @@ export function listen(port, did, protocol, role, functions, onSession = () => {
     const choice = isConfirmed ? { usedProtocolHash } : { selectedProtocol: protocol.uri, selectedProtocolHash: protocol.hash };
     const parties = { sessionId: source.sessionId ?? random(), sourceDid: did, destinationDid: source.sourceDid ?? "" };
     socket.send(JSON.stringify(hello("destinationHello", parties, { ...choice, role, peerRole })));
-    const session = new Session(socket, protocol, role, functions);
+    const session = begin ? begin(socket) : new Session(socket, protocol, role, functions);
     if (!isConfirmed) {
       socket.send(GENERATED);
       // Early data for a hash that is not confirmed: the source makes these calls again.

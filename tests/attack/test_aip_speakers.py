@@ -48,7 +48,8 @@ def test_003_75_the_sender_of_a_stream_does_not_change() -> None:
         other = Driven("node", **PROVED)
         other.request(M, "CallAgent", quest(sender=M))
         assert statuses(other.request(M, "CallAgent", quest("HOLD_QUEST", **changed))) == ["INVALID_ARGUMENT"]
-        assert len(other.invoked) == 1
+        told_of = [each.arguments["message"] for each in other.invoked]
+        assert [(each["session_status"], each["sender_id"]) for each in told_of] == [("START_QUEST", M), ("STOP_QUEST", M)]
     assert statuses(node.request(M, "CallAgent", quest("HOLD_QUEST", sender=M))) == []
 
 
@@ -102,6 +103,20 @@ def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_p
     gateway.lose(A)
     gateway.join(A, is_proved=False)  # the owner is away
     assert statuses(gateway.request(A, "RegisterAgent", agent(A))) == ["PERMISSION_DENIED"]
+
+
+@pytest.mark.threat(233)
+def test_003_75_between_two_peers_a_did_is_for_the_one_that_proved_it() -> None:
+    for is_proved in (False, True):
+        for sender in (A, M):
+            peer = Driven("peer", peer=M, is_proved=is_proved)
+            before = peer.state()
+            allowed = is_proved and sender == M
+            sent = peer.request(M, "CallAgent", quest(sender=sender))
+            sent += peer.request(M, "CallTool", {"sender_id": sender, "receiver_id": "t"}, "t")
+            assert statuses(sent) == ([] if allowed else ["PERMISSION_DENIED"] * 2)
+            assert (peer.state() == before, len(peer.invoked)) == (not allowed, 2 if allowed else 0)
+            assert statuses(peer.request(M, "CallAgent", quest(session="s2", sender="plain"), "c2")) == []
 
 
 @pytest.mark.threat(233)

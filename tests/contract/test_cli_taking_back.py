@@ -53,8 +53,8 @@ async def treaty(
     treaty = Treaty(tmp_path, capsys)
     async with serving(registry, free_port()) as url:
         for name in ("alice", "bob"):
-            made = await treaty.told(name, "identity", "new", f"{name}.example", "--document", str(tmp_path / "did.json"))
-            web.documents[made["did"]] = (tmp_path / "did.json").read_bytes()
+            made = await treaty.told(name, "identity", "new", f"{name}.example", "--document", str(tmp_path / f"{name}.json"))
+            web.documents[made["did"]] = (tmp_path / f"{name}.json").read_bytes()
             await treaty.says(name, "trust", "add", f"{url}#{registry.log_key}")
             (tmp_path / name / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
         yield treaty

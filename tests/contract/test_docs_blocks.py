@@ -34,6 +34,7 @@ STORY = "end_to_end/test_quickstarts.py"
 RUN = {
     ("README.md", "sh"): (5, "end_to_end/test_readme.py"),
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
+    ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
     ("docs/guides/command-line.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
@@ -45,7 +46,7 @@ RUN = {
     ("docs/guides/handlers.md", "json"): (1, "unit/test_guide_handlers.py"),
     ("docs/guides/handlers.md", "python"): (5, "unit/test_guide_handlers.py"),
     ("docs/guides/handlers.md", "sh"): (5, "unit/test_guide_handlers.py"),
-    ("docs/guides/handoff.md", "python"): (6, "unit/test_guide_handoff.py"),
+    ("docs/guides/handoff.md", "python"): (7, "unit/test_guide_handoff.py"),
     ("docs/guides/middleware.md", "python"): (5, "unit/test_guide_middleware.py"),
     ("docs/guides/negotiation.md", "python"): (8, "unit/test_guide_negotiation.py"),
     ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),
@@ -71,7 +72,7 @@ RUN = {
     ("docs/quickstarts/use.md", "sh"): (2, STORY),
     ("docs/quickstarts/vote.md", "sh"): (5, STORY),
     ("docs/specification/home.md", "toml"): (2, "unit/test_config.py"),
-    ("protocols/aip/README.md", "python"): (1, "end_to_end/test_package.py"),
+    ("protocols/aip/README.md", "python"): (1, "unit/test_guide_aip.py"),
     ("protocols/aip/README.md", "python sessions"): (1, "end_to_end/test_aip_members.py"),
     ("protocols/message-routing/README.md", "python"): (1, "unit/test_message_routing.py"),
 }
@@ -180,6 +181,10 @@ def check(words: list[str]) -> None:
         case ["pip", "install", target]:
             extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
             assert set(re.findall(r"\w+", target)) <= set(extras)
+        case ["pip", "install", *libraries]:
+            # Libraries for a peer of another make: those with which the tests run one.
+            locked = (ROOT / "requirements-dev.lock").read_text()
+            assert [name for name in libraries if not re.search(rf"^{re.escape(name)}==", locked, re.MULTILINE)] == []
         case ["python" | ".venv/bin/python", "-m", "pytest", *paths]:
             assert [path for path in paths if not (ROOT / path).exists()] == []
         case ["python" | ".venv/bin/python", "-m", "bench", *rest]:
@@ -205,6 +210,7 @@ def parse(app: App, tokens: list[str]) -> None:
         "treaty-registry serve --date x",
         "make coffee",
         "pip install '.[wings]'",
+        "pip install grpcio no-such-library",
         "python -m bench flying",
         "python absent.py",
         ".venv/bin/python -m pytest tests/absent.py",

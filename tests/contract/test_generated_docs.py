@@ -16,6 +16,7 @@ import treaty_agent
 import treaty_client
 import treaty_handler
 from treaty_command.commands import app as treaty
+from treaty_command.commands import common_options
 from treaty_registry.cli.commands import app as treaty_registry
 
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -82,6 +83,17 @@ def test_every_command_is_in_the_reference(program: App, page_part: str) -> None
     commands = [name for name in program if not name.startswith("-")]
     assert len(commands) > 5
     assert [name for name in commands if f"\n### {program.name[0]} {name}\n" not in text] == []
+
+
+def test_the_options_of_every_command_are_listed_once_and_each_command_has_an_example() -> None:
+    text = SITE["commands-treaty"]()
+    assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
+    assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1
+    assert "`TREATY_HOME` | `--home`" in SITE["environment"]()
+    sections = re.split(r"^#{3,4} (?=treaty )", text, flags=re.MULTILINE)[1:]
+    assert len(sections) > 40
+    lacking = {section.partition("\n")[0] for section in sections if "\nExample: `treaty " not in section}
+    assert lacking == {f"treaty {name}" for name in ("identity", "policy", "transcript", "trust", "withdraw")}
 
 
 @pytest.mark.parametrize("source", rules.SOURCES)

@@ -51,6 +51,25 @@ memory.close()
 durable.write(here / "deep" / "file", b"whole", mode=0o600)
 print(*order, (here / "deep" / "file").read_bytes())
 """
+MEETING = """
+import asyncio
+from pathlib import Path
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols
+from treaty_client.authoring.new_project import NewProtocol, write_project
+async def meet(here):
+    write_project(here / "weather", NewProtocol("weather", "a/b"))
+    protocols = LocalProtocols([here / "weather"])
+    (uri,) = protocols.uris
+    server = Agent(Identity.create(), protocols, AgentConfig(home=here / "server"))
+    client = Agent(Identity.create(), protocols, AgentConfig(home=here / "client"))
+    @server.provides(uri)
+    async def getItem(item: str) -> dict[str, str]:
+        return {{"text": item.upper()}}
+    async with server, client, server.listen("127.0.0.1", 0) as port:
+        async with client.connect(f"ws://127.0.0.1:{{port}}", protocols=[uri]) as session:
+            print((await session.call("getItem", item="rain"))["text"])
+asyncio.run(meet(Path({folder!r})))
+"""
 TOPIC = "commerce/product-info"
 
 
@@ -126,6 +145,9 @@ async def test_an_agent_searches_fetches_verifies_and_votes(platform: str, regis
     await home.says("trust", "add", str(NAME), online=False)
     await home.says("policy", "allow", ALICE.did, online=False)
     assert (await home.says("search", "product"))["protocols"][0]["uri"] == NEW
+    assert (await home.says("info", NEW))["hash"] == registry.registry.document_of(NEW).sha256
+    assert (await home.says("diff", NEW, NEW))["lines"] == []
+    assert await home.says("open", NEW, online=False) == {"url": NEW}
 
     fetched = tmp_path / "fetched"
     await home.says("fetch", NEW, "--output", str(fetched))
@@ -138,6 +160,13 @@ async def test_an_agent_searches_fetches_verifies_and_votes(platform: str, regis
     (ballot,) = (made.body for _, made in registry.registry.statements() if isinstance(made.body, kinds.Ballot))
     assert registry.registry.size == before + 1
     assert ballot.tiers == ((registry.registry.document_of(NEW).sha256,),)
+
+
+@pytest.mark.sample(1)
+@PLATFORMS
+async def test_agents_speak_a_protocol_without_code(platform: str, tmp_path: Path) -> None:
+    status, out, errors = await run(platform, "code", MEETING.format(folder=str(tmp_path)))
+    assert (status, out) == (0, "RAIN\n"), errors
 
 
 @pytest.mark.deep
@@ -158,3 +187,23 @@ async def test_a_registry_says_that_it_needs_linux(platform: str, tmp_path: Path
     status, out, errors = await run(platform, "treaty-registry", "serve", "--data", str(tmp_path / "data"), "--json")
     assert (status, json.loads(out)["error"]["code"], errors) == (1, "system.missing", "")
     assert not (tmp_path / "data").exists()
+
+
+HELD = {
+    "search, show, fetch, verify, vote": test_an_agent_searches_fetches_verifies_and_votes,
+    "agents that speak protocols without code": test_agents_speak_a_protocol_without_code,
+    "locks and whole files": test_locks_exclude_and_files_are_written,
+    "handlers with code, in the sandbox": test_the_sandbox_says_that_it_needs_linux,
+    "a registry": test_a_registry_says_that_it_needs_linux,
+}
+"""The rows of the table in README.md, each with the test that holds it."""
+
+
+def test_each_row_of_the_table_is_held_by_a_test() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    table = text.partition("| | Linux | macOS | Windows |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[1:]]
+    assert [row[0] for row in rows] == list(HELD)
+    lacking = {row[0] for row in rows if row[1:] == ["yes", "`system.missing`", "`system.missing`"]}
+    assert lacking == {name for name, test in HELD.items() if "says_that_it_needs_linux" in test.__name__}
+    assert all(row[1:] == ["yes"] * 3 for row in rows if row[0] not in lacking)

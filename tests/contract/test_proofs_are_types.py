@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python")
+FOLDERS = ("client", "protocols/aip/python", "protocols/handoff/python", "protocols/message-routing/python")
 MADE = {
     "treaty_aip/security.py": "a signed call",
     "treaty_agent/sessions/flow_core.py": "a signature in each message",
@@ -25,7 +25,6 @@ TAKING = {
     "treaty_agent/sessions/handler_state.py": {"of_proved": "peer"},
     "treaty_agent/sessions/shared_handler.py": {"_make_way": "peer"},
     "treaty_handoff/permissions.py": {"check": "signer", "grant": "signer"},
-    "treaty_handoff/processing.py": {"_once": "signer", "_fail": "signer", "_after_failure": "signer", "_handling": "signer"},
 }
 """The parameters that mean a proof."""
 MEANT_AS_PROOF = """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from treaty_agent import Agent, Identity, LocalProtocols
+from treaty_agent import Agent, AgentConfig, Identity, LocalProtocols, OperationError, Policy
 from treaty_client.protocols.project import load_project
 from treaty_consensus.handler import read_wheel
 from treaty_sandbox import SandboxPool, run_vectors
@@ -89,8 +89,10 @@ async def test_the_vectors_hold_in_the_sandbox() -> None:
     assert len(files) >= 13
 
 
-async def test_two_agents_speak_it_like_any_protocol(tmp_path: Path) -> None:
-    protocols = LocalProtocols([AIP / "0.0.1"])
+@pytest.mark.threat(233)
+@pytest.mark.parametrize("encryption", ["off", "required"])
+async def test_003_75_two_agents_speak_it_like_any_protocol_under_a_proved_did_alone(tmp_path: Path, encryption: Any) -> None:
+    protocols, policy = LocalProtocols([AIP / "0.0.1"]), Policy(encryption=encryption)
     uri = protocols.uri("aip")
     asked: asyncio.Queue[Any] = asyncio.Queue()
     answered: asyncio.Queue[Any] = asyncio.Queue()
@@ -105,8 +107,8 @@ async def test_two_agents_speak_it_like_any_protocol(tmp_path: Path) -> None:
         return {"content": [{"text": f"{request['arguments']['x']}!"}]}
 
     async with (
-        Agent(Identity.create(), protocols, home=tmp_path / "server") as server,
-        Agent(Identity.create(), protocols, home=tmp_path / "client") as client,
+        Agent(Identity.create(), protocols, AgentConfig(policy, home=tmp_path / "server")) as server,
+        Agent(own := Identity.create(), protocols, AgentConfig(policy, home=tmp_path / "client")) as client,
     ):
         functions = [inquiry, feedback, process_request]
         for function in functions:
@@ -123,3 +125,14 @@ async def test_two_agents_speak_it_like_any_protocol(tmp_path: Path) -> None:
             async with asyncio.timeout(30):
                 got = await asked.get()
                 assert (got["session_status"], got["content"]) == ("START_QUEST", [{"image": "iVBORw=="}])
+            # A DID as the sender is for its proof. The plain Hello only claims one.
+            request = {"sender_id": own.did, "receiver_id": "b", "arguments": {"x": "2"}}
+            if encryption == "required":
+                assert (await session.call("call_tool", request=request))["content"] == [{"text": "2!"}]
+            else:
+                with pytest.raises(OperationError) as refused:
+                    await session.call("call_tool", request=request)
+                assert refused.value.status == 403
+            with pytest.raises(OperationError) as foreign:
+                await session.call("call_tool", request=request | {"sender_id": server.did})
+            assert foreign.value.status == 403

@@ -91,6 +91,19 @@ async def test_members_of_one_gateway_speak_and_call_tools_until_one_is_lost(tmp
         answer = await alice.session.call("call_tool", request=request)
         assert (answer["content"], answer["sender_id"], answer["receiver_id"]) == ([{"text": "1 by adder"}], "adder", "alice")
 
+        ids["session_id"] = "s2"
+        await alice.session.call("create_client", session_id="s2", receiver_id="bob")
+        await alice.session.call("submit_inquiry", message={**ids, "message_id": "m2"})
+        begun = await bob.next("inquiry")
+        await bob.session.call("submit_feedback", message={**back, "session_id": "s2"})
+        assert (await alice.next("feedback"))["reply_to_message_id"] == "m2"
+        await alice.session.call("close_client", session_id="s2", receiver_id="bob")
+        ended = await bob.next("inquiry")
+        assert [(each["session_id"], each["session_status"]) for each in (begun, ended)] == [
+            ("s2", "START_QUEST"),
+            ("s2", "STOP_QUEST"),
+        ]
+
         await alice.session.call("subscribe", node_ids=[])
         await stacks[1].aclose()
         lost = await alice.next("feedback")

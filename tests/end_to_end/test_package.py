@@ -294,4 +294,4 @@ def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sd
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "protocols" / "aip" / "README.md").read_text(), re.DOTALL)
     # Any free ports, as others may use the ones of the page.
     done = run(python, "-c", re.sub(r"localhost:\d+", "localhost:0", snippet), home=tmp_path)
-    assert done.stdout == "3\n", done.stderr
+    assert done.stdout == "You said: Is anyone there?\n", done.stderr

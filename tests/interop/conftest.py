@@ -185,6 +185,27 @@ def node_peer(request: pytest.FixtureRequest) -> Path:
     return _with_packages(request, HERE.parents[1] / "examples" / "node")
 
 
+PROTOCOLS = HERE.parents[1] / "protocols"
+Peers: TypeAlias = Callable[[str], list[str | Path]]
+"""The beginning of the command line of a protocol's peer in a language: `peers("handoff")`."""
+
+
+@pytest.fixture(scope="session", params=["node", pytest.param("go", marks=pytest.mark.deep)])
+def peers(request: pytest.FixtureRequest) -> Peers:
+    """`protocols/*/peers`: foreign agents in each language."""
+    language = request.param
+    if shutil.which(language) is None:
+        pytest.skip(f"there is no {language}")
+
+    def command(protocol: str) -> list[str | Path]:
+        folder = PROTOCOLS / protocol / "peers"
+        if language == "node":
+            return ["node", _with_packages(request, folder / "node") / "agent.js"]
+        return [go_programs.build("go", request.config.cache.mkdir("go") / protocol, folder) / protocol]
+
+    return command
+
+
 def _with_packages(request: pytest.FixtureRequest, source: Path) -> Path:
     """Return a copy of a folder with the packages that `npm` installs as its lock file pins them."""
     files = sorted(path for path in source.iterdir() if path.is_file())

@@ -44,9 +44,12 @@ def quest(
 
 
 class Driven:
-    """One session. `at`: milliseconds. It moves by snapshot before each event, so that nothing is kept outside of it."""
+    """One session. `is_proved`: whether its peer proved its DID. `at`: milliseconds.
+
+    It moves by snapshot before each event, so that nothing is kept outside of it."""
 
     def __init__(self, role: str, **parameters: Any) -> None:
+        is_proved = bool(parameters.pop("is_proved", False))
         self._parameters = {"local": "did:example:local", "peer": "gw", "seed": SEED, **parameters}
         self._role, self._session = role, handler.open(role, self._parameters)
         self.at = 0
@@ -54,7 +57,7 @@ class Driven:
         self.returned: dict[str, Any] = {}
         self.invoked: list[Invoke] = []
         self._calls = 0
-        self._handle(Opened())
+        self._handle(Opened(is_proved=is_proved))
 
     def receive(self, peer: str, frame: Frame) -> list[tuple[str, Frame]]:
         """Give it a frame of a peer: the frames that it sends."""

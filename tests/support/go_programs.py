@@ -25,12 +25,12 @@ def needs_go(what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which("go") is None, reason=f"there is no go command, so these were not run: {what}")
 
 
-def build(module: str, cache: Path) -> Path:
-    """Return a folder with the programs of a module: its own, and the tools that its go.mod names.
+def build(module: str, cache: Path, folder: Path = MODULES) -> Path:
+    """Return a folder with the programs of a module in `folder`: its own, and the tools that its go.mod names.
 
     They are built once for each state of the module and version of Go, and kept in `cache`. `go.sum` pins every dependency.
     """
-    source = MODULES / module
+    source = folder / module
     digest = hashlib.sha256(subprocess.run(["go", "version"], check=True, capture_output=True).stdout)
     for file in sorted(source.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -44,7 +44,7 @@ def build(module: str, cache: Path) -> Path:
     return kept(cache / module / digest.hexdigest()[:16], compile_programs)
 
 
-async def run(program: Path, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
+async def run(program: str | Path, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
     """Run a program to its end: its exit status, and what it printed to standard output and standard error."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(program, *map(str, arguments), stdin=pipe, stdout=pipe, stderr=pipe)
@@ -58,7 +58,7 @@ def b64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-async def result(program: Path, *arguments: object, stdin: bytes = b"") -> Any:
+async def result(program: str | Path, *arguments: object, stdin: bytes = b"") -> Any:
     """The JSON value that a program prints. It is expected to succeed."""
     status, out, errors = await run(program, *arguments, stdin=stdin)
     assert status == 0, errors
@@ -73,7 +73,7 @@ async def refusal(program: Path, *arguments: object, stdin: bytes = b"") -> str:
 
 
 @asynccontextmanager
-async def serving(program: Path, *arguments: object) -> AsyncIterator[Any]:
+async def serving(program: str | Path, *arguments: object) -> AsyncIterator[Any]:
     """A program that serves until its standard input ends: the JSON value that it prints when it is ready."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(program, *map(str, arguments), stdin=pipe, stdout=pipe)

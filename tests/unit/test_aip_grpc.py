@@ -17,6 +17,7 @@ from treaty_aip import (
     AgentMessage,
     AgentServiceStub,
     AgentSkill,
+    Bounds,
     ContentItem,
     Gateway,
     GatewayServiceStub,
@@ -275,6 +276,93 @@ async def test_003_30_to_33_and_36_to_39_an_agent_calls_a_python_function() -> N
         with pytest.raises(OperationError) as error:
             await agent.call_tool("add", address=tool.address)
         assert status_of(error) == 503
+
+
+async def test_003_74_the_addresses_that_the_source_prints_are_read() -> None:
+    async with Gateway("http://127.0.0.1:0") as gateway, nodes() as made:
+        assert gateway.address.startswith("127.0.0.1:")
+        first = await made.agent("a", address="http://127.0.0.1:0")
+        second = await made.agent("b")
+        for agent in (first, second):
+            await agent.register_to_gateway(f"http://{gateway.address}/")
+        async with grpc.aio.insecure_channel(gateway.address) as channel:
+            printed = aip_pb2.AgentInfo(agent_id="a", address=f"http://{first.address}")
+            update = aip_pb2.UpdateNodeInfoRequest(sender_id="a", peer=aip_pb2.Peer(agent_info=printed))
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                # One address has one spelling at a time.
+                await GatewayServiceStub(channel).UpdateNodeInfo(update)
+            assert error.value.code() is grpc.StatusCode.ALREADY_EXISTS
+        answering = asyncio.create_task(echo(first, 2))
+        for options in ({}, {"address": f"http://{first.address}"}):
+            session = await begin(second, "a", **options)
+            assert told(await second.receive_feedback(session, "a"))[1] == "hello"
+        await answering
+        with pytest.raises(OperationError, match="TLS"):
+            await Agent("https://127.0.0.1:0").start()
+        session = await begin(second, "a", address=f"https://{first.address}")
+        assert "TLS" in told(await second.receive_feedback(session, "a"))[1]
+
+
+async def test_003_04_and_27_an_answer_names_its_inquiry_also_with_several_outstanding() -> None:
+    async with nodes() as made:
+        gateway = await made.gateway()
+        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+        session = await first.create_agent_client("b")
+        asked = [await first.submit_inquiry(session, "b", text) for text in ("one", "two")]
+        inquiries = [await second.receive_inquiry() for _ in asked]
+        assert [each.message_id for each in inquiries] == asked
+        sent = await second.submit_feedback(session, "a", "last")
+        await second.submit_feedback(session, "a", "first", reply_to_message_id=inquiries[0].message_id)
+        await second.submit_feedback(session, "a", "none", reply_to_message_id="")
+        heard = [await first.receive_feedback(session, "b") for _ in range(3)]
+        assert [each.reply_to_message_id for each in heard] == [asked[1], asked[0], ""]
+        assert heard[0].message_id == sent
+        await first.submit_inquiry(session, "b", "more", reply_to_message_id=sent)
+        assert (await second.receive_inquiry()).reply_to_message_id == sent
+        with pytest.raises(ValueError, match="no"):
+            await second.invoke_session_handlers(session, [lambda: int("no")])
+        inquiry_id = (await first.receive_feedback(session, "b")).reply_to_message_id
+        assert inquiry_id not in (*asked, "")
+
+
+async def test_003_73_an_owner_sets_the_bounds_of_a_gateway() -> None:
+    async with nodes() as made:
+        large, small = await made.gateway(bounds=Bounds(calls=400)), await made.gateway(bounds=Bounds(calls=20, nodes=2))
+        bounds = Bounds(calls=400)
+        for gateway, places in ((large, 200), (small, 10)):  # one network has half of the places
+            first, second = await made.agent("a", gateway, bounds=bounds), await made.agent("b", gateway, bounds=bounds)
+            sessions = [await begin(first, "b") for _ in range(places)]
+            assert {(await second.receive_inquiry()).session_id for _ in range(places)} == set(sessions)
+            one_more = await begin(first, "b")
+            assert told(await first.receive_feedback(one_more, "b"))[1].startswith("RESOURCE_EXHAUSTED")
+        third = await made.agent("c")
+        with pytest.raises(OperationError) as error:
+            await third.register_to_gateway(small.address)
+        assert status_of(error) == 429
+        assert sorted(small.get_registered_nodes()) == ["a", "b"]
+
+
+async def test_003_09_a_dict_is_a_text_of_json() -> None:
+    def described(x: str) -> dict[str, Any]:
+        return {"x": [x, None, 1.5], "ü": True}
+
+    wanted = '{"x": ["1", null, 1.5], "ü": true}'
+    async with nodes() as made:
+        gateway = await made.gateway()
+        agent, other = await made.agent("a", gateway), await made.agent("b", gateway)
+        await made.tool(Tool.creat_function_tool(described, LOOPBACK, "f"), gateway)
+        await made.tool(Tool(LOOPBACK, "h").set_process_request_handler(lambda request: described("1")), gateway)
+        many = Tool(LOOPBACK, "m").set_process_request_handler(lambda request: [described("1"), "text", b"\x00"])
+        await made.tool(many, gateway)
+        for name in ("f", "h"):
+            answer = await agent.call_tool(name, arguments={"x": "1"})
+            assert answer.content == [ContentItem.write_text(wanted)], name
+        found = (await agent.call_tool("m")).content
+        assert [each.to_value() for each in found] == [{"text": wanted}, {"text": "text"}, {"embedded": "AA=="}]
+        await begin(agent, "b", {"ask": 1})
+        assert told(await other.receive_inquiry())[1] == '{"ask": 1}'
+        with pytest.raises(OperationError):
+            agent.create_content_items({"no": object()})
 
 
 async def test_003_32_a_closed_client_cancels_its_session() -> None:

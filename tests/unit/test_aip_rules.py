@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from aip_sessions import Driven, agent, gateway_with, messages, quest, statuses, tool
 
-from treaty_aip.handler.frames import Frame
+from treaty_aip.handler.fields import ENUMS
+from treaty_aip.handler.frames import Frame, pack
 from treaty_handler import Failure
 
 ROUTE = "RouteAgentCalling"
@@ -164,6 +165,76 @@ def test_003_04_feedback_has_the_status_of_a_response() -> None:
     assert feedback(node, "STOP_RESPONSE") == (True, ["STOP_RESPONSE"])
 
 
+def ended(node: Driven) -> list[tuple[str, str]]:
+    """The statuses and texts of the inquiries that the application got after the first one."""
+    told = [each.arguments["message"] for each in node.invoked[1:]]
+    return [(each["session_status"], each["content"][0]["text"]) for each in told]
+
+
+@pytest.mark.parametrize("how", ["CANCEL", "END", "lost", "silent", "fault", "BROKEN"])
+def test_003_02_the_application_of_the_receiver_learns_that_a_session_ended(how: str) -> None:
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    match how:
+        case "lost":
+            node.lose("x")
+        case "silent":
+            node.expire(*node.timers)
+        case "fault":
+            node.request("x", "CallAgent", quest("START_QUEST"))
+        case "BROKEN":
+            node.raw("x", pack(Frame("REQUEST", "CallAgent", "c", b"\xff")))
+        case _:
+            node.receive("x", Frame(how, "CallAgent", "c"))
+    ((status, text),) = ended(node)
+    assert status == "STOP_QUEST"
+    assert text
+    assert node.timers == {}
+    # The answer of an application that answers each inquiry goes nowhere, once.
+    assert feedback(node) == (True, [])
+    assert feedback(node)[0].code == 404
+
+
+@pytest.mark.parametrize("how", ["CANCEL", "END", "lost"])
+def test_003_02_an_application_that_was_asked_to_stop_is_told_once(how: str) -> None:
+    node = Driven("node")
+    node.request("x", "CallAgent", quest())
+    node.request("x", "CallAgent", quest("STOP_QUEST", text="bye"))
+    node.lose("x") if how == "lost" else node.receive("x", Frame(how, "CallAgent", "c"))
+    assert ended(node) == [("STOP_QUEST", "bye")]
+    assert feedback(node) == (True, ["STOP_RESPONSE"] if how == "END" else [])
+
+
+def test_003_02_ends_that_the_application_does_not_answer_are_bounded() -> None:
+    node = Driven("node")
+    for number in range(300):
+        node.request("x", "CallAgent", quest(session=f"{'s' * 200}{number}"), f"c{number}")
+        node.receive("x", Frame("CANCEL", "CallAgent", f"c{number}"))
+        node.result()
+        node.result()
+    assert len(node.state()) < 8_000
+
+
+def test_003_73_sessions_that_are_given_up_before_they_are_taken_are_bounded() -> None:
+    node = Driven("node")
+    for number in range(300):
+        sent = node.request("x", "CallAgent", quest(session=f"s{number}"), f"c{number}")
+        node.receive("x", Frame("CANCEL", "CallAgent", f"c{number}"))
+    assert statuses(sent) == ["RESOURCE_EXHAUSTED"]
+    node.result()
+    assert statuses(node.request("x", "CallAgent", quest(), "last")) == []
+
+
+def test_003_04_feedback_names_the_inquiry_that_it_answers() -> None:
+    node = Driven("node")
+    for number, message_id in enumerate(("m1", "m2", "m" * 65)):
+        node.request("x", "CallAgent", {**quest("HOLD_QUEST" if number else "START_QUEST"), "message_id": message_id})
+        for own, wanted in (({}, message_id if len(message_id) <= 64 else ""), ({"reply_to_message_id": "m0"}, "m0")):
+            ids = {"sender_id": "b", "receiver_id": "a", "session_id": "s"}
+            _, sent = node.call("submit_feedback", message=ids | own)
+            assert [each["reply_to_message_id"] for each in messages(sent)] == [wanted]
+
+
 def test_003_05_the_gateway_keeps_one_forward_stream_for_each_session() -> None:
     gateway, first = routed()
     ((_, second),) = gateway.request("a", ROUTE, quest("HOLD_QUEST"))
@@ -172,11 +243,16 @@ def test_003_05_the_gateway_keeps_one_forward_stream_for_each_session() -> None:
     assert other.call != first.call
 
 
-def test_003_05_a_receiver_that_fails_is_deregistered() -> None:
+def test_003_05_a_receiver_whose_connection_is_lost_is_deregistered() -> None:
     gateway, frame = routed()
-    sent = gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code="UNAVAILABLE", text="gone"))
-    assert messages(sent)[0]["session_status"] == "STOP_RESPONSE"
+    begun(gateway, "c2", session="s2")
+    assert gateway.lose("elsewhere:1") == []
+    # A host that dials its nodes names the address.
+    sent = gateway.lose("b:1")
+    assert [each["session_status"] for each in messages(sent)] == ["STOP_RESPONSE"] * 2
+    assert [(to, each.kind) for to, each in sent if each.kind == "CANCEL"] == [("b", "CANCEL")] * 2
     assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
+    assert frame.call not in gateway.timers
 
 
 def test_003_05_two_peers_need_no_gateway() -> None:
@@ -241,21 +317,19 @@ def test_003_07_each_routed_message_is_a_sign_of_life(status: str) -> None:
     assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("code", ["UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"])
-def test_003_05_each_failure_of_a_receiver_deregisters_it(code: str) -> None:
+@pytest.mark.parametrize("code", sorted(ENUMS["Code"]))
+def test_003_05_each_failure_of_a_receiver_ends_its_own_session_alone(code: str) -> None:
     gateway = gateway_with(agent("a"), agent("b"), tool("t"))
-    frame = begun(gateway)
+    frame, other = begun(gateway), begun(gateway, "c3", session="s2")
     ((_, called),) = gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "t"}, "c2")
-    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code=code))
-    gateway.receive("t", Frame("STATUS", "CallTool", called.call, code=code))
-    assert sorted(gateway.call("registered_nodes")[0]) == ["a"]
-
-
-@pytest.mark.parametrize("code", ["OK", "CANCELLED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "PERMISSION_DENIED"])
-def test_003_05_a_receiver_that_refuses_one_call_stays(code: str) -> None:
-    gateway, frame = routed()
-    gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code=code))
-    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b"]
+    sent = gateway.receive("b", Frame("STATUS", "CallAgent", frame.call, code=code))
+    assert [each["session_status"] for each in messages(sent)] == ["STOP_RESPONSE"]
+    assert statuses(gateway.receive("t", Frame("STATUS", "CallTool", called.call, code=code))) == [code]
+    assert sorted(gateway.call("registered_nodes")[0]) == ["a", "b", "t"]
+    answer = quest("HOLD_RESPONSE", session="s2", sender="b", receiver="a")
+    assert messages(gateway.receive("b", Frame("RESPONSE", "CallAgent", other.call, answer))) == [
+        {**answer, "message_id": "", "reply_to_message_id": ""}
+    ]
 
 
 @pytest.mark.parametrize("at", ["gateway", "receiver"])

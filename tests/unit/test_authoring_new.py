@@ -189,6 +189,25 @@ def test_on_a_terminal_five_questions_are_asked(tmp_path: Path) -> None:
     assert "handler" in project.handler.sources["__init__.py"].decode()
 
 
+def test_the_end_of_the_input_at_a_question_writes_nothing(tmp_path: Path) -> None:
+    own, theirs = pty.openpty()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [*TREATY, "new", str(tmp_path / "weather"), "--home", str(tmp_path / "home")],
+        stdin=theirs,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(own, b"forecast\n\x04")  # Ctrl-D at the second question
+    _, errors = process.communicate(timeout=60)
+    os.close(own)
+    assert process.returncode == 2
+    assert "system.usage" in errors and "treaty new --help" in errors and "Traceback" not in errors
+    assert not (tmp_path / "weather").exists()
+
+
 @pytest.mark.deep
 def test_a_failed_check_has_status_1_and_one_json_value(tmp_path: Path) -> None:
     write_project(tmp_path / "weather", NewProtocol("weather", "a/b"))

@@ -125,6 +125,9 @@ def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[st
         "stubs",
         "publish",
         "search",
+        "info",
+        "open",
+        "diff",
         "fetch",
         "verify",
         "vote",
@@ -157,6 +160,37 @@ def test_a_key_is_rotated_and_a_did_taken_out_of_use(home: list[str], tmp_path: 
     deactivated = said(capsys, "identity", "deactivate", *home)
     assert deactivated["document"]["deactivated"] is True
     assert said(capsys, "identity", "show", *home)["key"] == rotated["key"]
+
+
+@pytest.mark.parametrize("existing", ["the document of another key", "# no document\n"])
+def test_a_document_of_another_key_is_never_overwritten(
+    existing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document, first, second = tmp_path / "did.json", ["--home", str(tmp_path / "1")], ["--home", str(tmp_path / "2")]
+    if existing.startswith("#"):
+        document.write_text(existing)
+    else:
+        said(capsys, "identity", "new", "shop.example", "--document", str(document), *first)
+    before = document.read_bytes()
+    error = refused(capsys, "identity", "new", "bob.example", "--document", str(document), *second)
+    assert error["code"] == "system.exists" and str(document) in error["message"]
+    assert not (tmp_path / "2").exists()
+    said(capsys, "identity", "new", "shop.example", *second)
+    key = (tmp_path / "2" / "identity.json").read_bytes()
+    for command in ("rotate", "deactivate"):
+        assert refused(capsys, "identity", command, "--document", str(document), *second)["code"] == "system.exists"
+    assert document.read_bytes() == before
+    assert (tmp_path / "2" / "identity.json").read_bytes() == key
+
+
+def test_the_own_document_is_replaced_also_when_it_is_deactivated(
+    home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = tmp_path / "did.json"
+    said(capsys, "identity", "new", "shop.example", "--document", str(document), *home)
+    for command in ("rotate", "deactivate", "deactivate", "rotate"):
+        made = said(capsys, "identity", command, "--document", str(document), *home)
+        assert json.loads(document.read_text()) == made["document"]
 
 
 def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:

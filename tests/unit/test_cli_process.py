@@ -8,6 +8,8 @@ import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ from treaty_command.failures import status_of
 from treaty_consensus.codes import IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
-from treaty_io.codes import ClientTopicCode
+from treaty_io.codes import ClientTopicCode, ResolveCode
 
 KEY = VerifierKey("registry.example", KeyType.ED25519, key_signer("log").public_key)
 ROOT = Path(__file__).parents[2]
@@ -107,6 +109,7 @@ def trust(home: list[str], url: str) -> None:
         (NotFound(ClientTopicCode.UNDECIDED, "No."), 6),
         (Unavailable(LogCode.CLOSING, "No."), 6),
         (Refused(IdentityCode.NEW_TENURE, "No."), 6),
+        (VerificationFailed(1, ResolveCode.UNKNOWN, "No."), 5),
     ],
 )
 def test_each_family_has_its_status(error: TreatyError, status: int) -> None:
@@ -117,6 +120,21 @@ def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
     with pytest.raises(VerificationFailed) as failure, taking(Step.STATEMENTS):
         raise Unavailable("egress.unreachable", "No.")
     assert status_of(failure.value) == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "cause", "status"),
+    [
+        (Step.RESOLVE, NotFound("protocol.unknown", "No."), 5),
+        (Step.RESOLVE, Gone("a.b", "No."), 5),
+        (Step.RESOLVE, Untrusted("a.b", "No."), 4),
+        (Step.STATEMENTS, NotFound("bundle.form", "The proof lacks a statement."), 4),
+    ],
+)
+def test_a_name_that_is_absent_is_told_from_a_proof_that_lacks_something(step: Step, cause: TreatyError, status: int) -> None:
+    with pytest.raises(VerificationFailed) as failure, taking(step):
+        raise cause
+    assert status_of(failure.value) == status
 
 
 def test_the_guide_has_the_table_of_statuses() -> None:
@@ -257,7 +275,10 @@ def test_the_causes_of_a_failed_connection_are_told_apart(home: list[str], tmp_p
 
 def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
     undecided = {"topic": "c", "protocols": 1, "consensus": None, "epoch": None}
-    listed = {"topics": [{"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}, undecided]}
+    decided = {"topic": "a/b", "protocols": 3, "consensus": "ab" * 32, "epoch": 4}
+    named = {**decided, "topic": "a/c", "uri": "https://r.example/protocols/acme.example/hotel/1.0", "status": "yanked"}
+    named["successor"] = "https://r.example/protocols/acme.example/hotel/2.0"
+    listed = {"topics": [decided, named, undecided]}
     reach = [{"epoch": 4, "able": "3", "pairs": "4"}, {"epoch": 3, "able": "0", "pairs": "4"}]
     about = dict.fromkeys(("origin", "key", "clock_key", "operator", "electorate"), "") | {"epoch": 5, "opened": 0, "size": 9}
     with registry({"/topics.json": listed | {"next": "c"}, "/log": about | {"reach": reach}}) as url:
@@ -266,8 +287,9 @@ def test_the_topics_of_a_registry_are_listed(home: list[str]) -> None:
         assert "75.0 % of the pairs that report could speak at once at the end of epoch 4." in out
         assert (status, err) == (0, "")
         assert "a/b" in out and "abababab" in out and "treaty topics --after c" in out
+        assert "acme.example/hotel 1.0 yanked, successor" in out and "acme.example/hotel 2.0" in out
         value = json.loads(treaty_here("topics", "--json", *home)[1])
-    assert [topic["topic"] for topic in value["topics"]] == ["a/b", "c"] and value["next"] == "c"
+    assert [topic["topic"] for topic in value["topics"]] == ["a/b", "a/c", "c"] and value["next"] == "c"
     assert value["reach"] == [{"epoch": 4, "able": "75.0 %"}, {"epoch": 3, "able": "0.0 %"}]
 
 
@@ -308,6 +330,14 @@ def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
         trust(own, url)
         status, out, _ = treaty_here("search", "--uri", *own)
         assert (status, out) == (5, "")
+
+
+def test_a_limit_that_is_none_names_the_numbers(home: list[str]) -> None:
+    with registry({}, asked := list[str]()) as url:
+        trust(home, url)
+        status, out, _ = treaty_here("search", "--limit", "0", "--json", *home)
+    error = json.loads(out)["error"]
+    assert (status, asked) == (2, []) and "--limit. Must be >= 1" in error["message"] and "treaty search --help" in error["fix"]
 
 
 def test_filters_reach_the_registry(home: list[str]) -> None:
@@ -430,6 +460,57 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert checks["memory of registry.example"]["outcome"] == "ok"
     assert (workers["outcome"], workers["code"]) == ("warning", "config.file")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
+
+
+@contextmanager
+def web(authority: trustme.CA, host: str, body: Callable[[], bytes | None]) -> Iterator[str]:
+    """A web server that has one body at every path, or nothing; yields the option that leads to it."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(host).configure_cert(context)
+
+    def serve(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            found = body()
+            status = "404 Not Found" if found is None else "200 OK"
+            wrapped.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(found or b'')}\r\n\r\n".encode() + (found or b""))
+
+    with listening(serve) as port:
+        yield f"--resolve={host}=127.0.0.1:{port}"
+
+
+def test_the_doctor_compares_the_served_did_document_with_the_key(home: list[str], tmp_path: Path) -> None:
+    own, served = tmp_path / "own.json", tmp_path / "served.json"
+    assert treaty_here("identity", "new", "shop.example", "--document", str(own), *home)[0] == 0
+    other = ["--home", str(tmp_path / "other")]
+    assert treaty_here("identity", "new", "shop.example", "--document", str(tmp_path / "other.json"), *other)[0] == 0
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def found() -> dict[str, str]:
+        checks = json.loads(treaty_here("doctor", resolve, "--ca", str(tmp_path / "ca.pem"), "--json", *home)[1])["checks"]
+        (check,) = (check for check in checks if check["check"] == "DID document")
+        return check  # type: ignore[no-any-return]
+
+    with web(authority, "shop.example", lambda: served.read_bytes() if served.exists() else None) as resolve:
+        absent = found()
+        assert (absent["outcome"], absent["code"]) == ("fault", "egress.not-found")
+        assert "https://shop.example/.well-known/did.json" in absent["fix"]
+        served.write_bytes((tmp_path / "other.json").read_bytes())
+        assert (found()["outcome"], found()["code"]) == ("fault", "publisher.other-keys")
+        served.write_bytes(own.read_bytes())
+        assert found()["outcome"] == "ok"
+
+
+def test_the_doctor_works_without_the_libraries_of_an_agent(home: list[str]) -> None:
+    hidden = "import sys\nfrom treaty_io.extras import EXTRA_OF\nsys.modules |= dict.fromkeys(EXTRA_OF)\n"
+    code = f"{hidden}from treaty_command.main import main\nmain(['doctor', '--json', *sys.argv[1:]])"
+    done = subprocess.run([sys.executable, "-c", code, *home], capture_output=True, text=True, check=False)
+    checks = {found["check"]: found for found in json.loads(done.stdout)["checks"]}
+    assert (checks["libraries"]["outcome"], checks["libraries"]["code"]) == ("warning", "system.missing")
+    assert "sigstore" in checks["libraries"]["said"] and "pip install '.[agent]'" in checks["libraries"]["fix"]
+    assert (checks["configuration"]["outcome"], checks["trust"]["code"]) == ("ok", "registry.not-trusted")
+    assert "sandbox" not in checks
 
 
 @pytest.mark.sample(1)

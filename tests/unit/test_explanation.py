@@ -21,10 +21,10 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import NONE
 
 
-def said(log: LogBuilder, names: dict[str, str]) -> str:
+def said(log: LogBuilder, names: dict[str, str], taken_back: dict[str, str] | None = None) -> str:
     """What people read of the newest decision."""
     console = Console(file=io.StringIO(), width=200, highlight=False, emoji=False)
-    for line in explain(read_transcript(log.transcripts[max(log.transcripts)]), names):
+    for line in explain(read_transcript(log.transcripts[max(log.transcripts)]), names, taken_back):
         console.print(line)
     written = console.file.getvalue()  # type: ignore[attr-defined]
     assert isinstance(written, str)
@@ -48,6 +48,19 @@ def test_it_says_what_a_candidate_lacks(log: LogBuilder) -> None:
     lacks = "lacks these conditions:\n    It has been provisional for 0 epochs, and needs 2.\n"
     assert f"To be the consensus, one/1.0 {lacks}" in text
     assert "one/1.0: published → candidate" in text
+
+
+def test_a_protocol_that_was_taken_back_lacks_no_conditions(log: LogBuilder) -> None:
+    one, two = log.publish(log.agents[0], "one"), log.publish(log.agents[0], "two")
+    log.everybody_reports(one)
+    log.report(log.agents[0], log.agents[1], two)
+    log.close()
+    names = {one: "one/1.0", two: "two/1.0"}
+    lacking = said(log, names)
+    assert "To be the consensus, one/1.0 lacks" in lacking and "To be a candidate, two/1.0 lacks" in lacking
+    text = said(log, names, {one: "one/1.0 was yanked by its publisher.", two: "two/1.0 was revoked by its publisher."})
+    assert "• one/1.0 was yanked by its publisher." in text and "• two/1.0 was revoked by its publisher." in text
+    assert "lacks" not in text
 
 
 def test_it_says_what_a_nominee_lacks(log: LogBuilder) -> None:

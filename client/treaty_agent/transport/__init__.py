@@ -10,4 +10,5 @@ listener     serve the application on a port
 reconnect    connect by any address, with retries
 secure       the E2EE profile over another connection
 outbox       a bounded queue of messages to send
+foreign_session  a session without a handler, with a peer under test (`treaty conform`)
 """

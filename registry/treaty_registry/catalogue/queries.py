@@ -157,7 +157,7 @@ def key_identity(did: Did) -> IdentityView:
 
 def unknown_protocol(uri: str) -> NotFound:
     """Return the error about a version that is not published."""
-    return NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
+    return NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search: treaty search WORDS")
 
 
 def unknown_did(did: str) -> NotFound:

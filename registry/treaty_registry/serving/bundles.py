@@ -121,7 +121,7 @@ async def protocol_plan(registry: ReadableLog, head: Head, uri: str) -> Plan:
         )
         if row is None:
             parse_protocol_uri(uri)
-            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search at /protocols?q=…")
+            raise NotFound(ProtocolCode.UNKNOWN, f"{uri} is not published here.", fix="Search: treaty search WORDS")
         plan.blobs += [row["document"].hex(), row["card"].hex()]
         handlers = await fetch_handlers(connection, [uri], head.size)
         plan.blobs += [handler["bundle"].hex() for handler in handlers]

@@ -194,8 +194,10 @@ def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy) -> Offe
     """Return the handler for this runtime that the policy selects."""
     with taking(Step.HANDLER):
         try:
-            return choose(offered_handlers(evidence, uri), policy)
+            return choose(offered_handlers(evidence, uri), policy, evidence.published(str(uri)).statement.author.text)
         except Refused as error:
+            # Before the advice to allow a publisher: of a protocol that was taken back no handler runs anyway.
+            check_current(newest_status(evidence, uri), str(uri))
             # The advice to name another publisher is wrong where one of the policy has a handler of a newer release.
             if any(_is_newer_handler(logged.statement, uri, policy) for logged in evidence.statements):
                 raise needs_newer(f"The handler of {uri}") from error
@@ -265,9 +267,8 @@ def check_current(status: Status | Newer | None, subject: str) -> tuple[str, ...
     successor = f" Its successor is {status.successor}." if status.successor else ""
     if status.state in _NEGATIVE:
         with taking(Step.STATUS):
-            raise Refused(
-                _NEGATIVE[status.state], f"{subject} is {status.state} by its publisher.{successor}", fix="Use another version."
-            )
+            fix = f"Use its successor: treaty fetch {status.successor}" if status.successor else "Use another version."
+            raise Refused(_NEGATIVE[status.state], f"{subject} is {status.state} by its publisher.{successor}", fix=fix)
     return (f"{subject} is deprecated by its publisher.{successor}",)
 
 
@@ -502,10 +503,11 @@ def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None =
     return newest
 
 
-def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
+def choose(offered: Iterable[OfferedHandler], policy: Policy, author: str = "") -> OfferedHandler:
     """Return the newest handler of the first publisher in the policy that has one for this runtime and did not take it back.
 
-    If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.publisher`).
+    If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.publisher`), whose fix names
+    `author` where the author of the protocol is among the publishers: anybody may attach a handler.
     """
     admitted = [
         handler
@@ -519,11 +521,12 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy) -> OfferedHandler:
             return max(usable, key=lambda handler: handler.index)
     if admitted:
         return max(admitted, key=lambda handler: handler.index)  # taken back: step 9 refuses it and names its successor
-    publishers = ", ".join(sorted({handler.publisher for handler in offered})) or "no publisher"
+    publishers = sorted({handler.publisher for handler in offered})
     raise Refused(
         PolicyCode.PUBLISHER,
-        f"No publisher that the policy names has a handler for this runtime; {publishers} has.",
-        fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow DID",
+        f"No publisher that the policy names has a handler for this runtime; {', '.join(publishers) or 'no publisher'} has.",
+        fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow "
+        f"{author if author in publishers else 'DID'}",
     )
 
 

@@ -11,16 +11,14 @@ from .conversation import QUESTS, response_fault, stopped
 from .frames import MAX_NAME, Frame, send
 from .outgoing import NO_GATEWAY
 
-MAX_CLIENTS = 128
-
 
 class Clients:
     """State: `clients`, session_id → {receiver, sender, method, address, call, last}. One with a call is occupied."""
 
-    def __init__(self, state: Value, peer: str, new_call: Callable[[], str], *, direct: bool) -> None:
-        """Continue from a state. `direct`: whether the peer is the other agent, and no gateway."""
+    def __init__(self, state: Value, peer: str, new_call: Callable[[], str], most: int, *, direct: bool) -> None:
+        """Continue from a state. `most`: clients. `direct`: whether the peer is the other agent, and no gateway."""
         self._clients: dict[str, dict[str, Any]] = state.get("clients", {})
-        self._peer, self._new_call, self._direct = peer, new_call, direct
+        self._peer, self._new_call, self._most, self._direct = peer, new_call, most, direct
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -31,9 +29,9 @@ class Clients:
         name = arguments["session_id"]
         if name in self._clients:
             return [Return(call=call, error=Failure(code=409, message="There is a client of this session."))]
-        if len(self._clients) >= MAX_CLIENTS or not 1 <= len(name) <= MAX_NAME:
+        if len(self._clients) >= self._most or not 1 <= len(name) <= MAX_NAME:
             return [
-                Return(call=call, error=Failure(code=429, message=f"There are {MAX_CLIENTS} clients, or the name is too long."))
+                Return(call=call, error=Failure(code=429, message=f"There are {self._most} clients, or the name is too long."))
             ]
         address = arguments.get("address", "")
         method = arguments.get("method") or ("CallAgent" if address or self._direct else "RouteAgentCalling")

@@ -66,12 +66,12 @@ def due_response(session: Value) -> str:
     return "STOP_RESPONSE" if session["last"] == "STOP_QUEST" else "HOLD_RESPONSE"
 
 
-def stopped(session_id: str, sender: str, receiver: str, reason: str) -> dict[str, Value]:
+def stopped(session_id: str, sender: str, receiver: str, reason: str, status: str = "STOP_RESPONSE") -> dict[str, Value]:
     """Return the message that ends a session after a timeout or an error."""
     return {
         "sender_id": sender,
         "receiver_id": receiver,
         "session_id": session_id,
-        "session_status": "STOP_RESPONSE",
+        "session_status": status,
         "content": [{"text": reason}],
     }

@@ -25,7 +25,7 @@ from treaty_handler import (
 )
 
 from .frames import REQUESTS, Frame, Place, answer, finish, read
-from .registry import MAX_STATE, Refusal, Registry
+from .registry import MAX_NODES, MAX_STATE, Refusal, Registry, info_of
 from .routing import Routing
 from .speakers import Speakers
 
@@ -41,7 +41,8 @@ class Gateway:
         self._seed = parameters["seed"]
         self._timeout = float(parameters.get("heartbeat_timeout", HEARTBEAT_TIMEOUT))
         self._speakers = Speakers(parameters, members=state.get("proofs", ()))
-        self._registry = Registry(state, int(parameters.get("max_state", MAX_STATE)), self._speakers)
+        bounds = int(parameters.get("max_nodes", MAX_NODES)), int(parameters.get("max_state", MAX_STATE))
+        self._registry = Registry(state, *bounds, self._speakers)
         self._routing = Routing(state, parameters, self._registry, self._speakers, self._new_call)
         self._made: int = state.get("made", 0)
 
@@ -68,8 +69,13 @@ class Gateway:
                 self._speakers.joined(peer)
             case PeerLost(peer=peer):
                 self._speakers.left(peer)
-                owned = [name for name, node in self._registry.nodes.items() if node["owner"] == peer]
-                gone = [effect for name in owned for effect in self._forget(name) if getattr(effect, "peer", "") != peer]
+                # A host that dials its nodes names a lost one by its address: callers have no connection of their own there.
+                lost = [
+                    name
+                    for name, node in self._registry.nodes.items()
+                    if peer in (node["owner"], info_of(node["peer"])["address"])
+                ]
+                gone = [effect for name in lost for effect in self._forget(name) if getattr(effect, "peer", "") != peer]
                 return gone + self._routing.lost(peer)
             case Close():
                 return [End()]
@@ -91,7 +97,7 @@ class Gateway:
             return []
         place = Place(peer, frame.call)
         if frame.kind not in REQUESTS:
-            return self._routing.returned(place, frame, self._forget)
+            return self._routing.returned(place, frame)
         if frame.method == "RouteAgentCalling":
             self._refresh(frame.message, peer, at)
             return self._routing.stream(place, frame)

@@ -13,6 +13,7 @@ from treaty_handler import (
     End,
     Event,
     Invoke,
+    Opened,
     PeerLost,
     Received,
     Result,
@@ -29,14 +30,12 @@ from .clients import Clients
 from .frames import REQUESTS, Frame, Place, finish, read, send
 from .outgoing import NO_GATEWAY, Outgoing
 from .registry import node_id
-from .served import Served
+from .served import MAX_SESSIONS, SESSION_SECONDS, Served
 from .speakers import Speakers
 
 HEARTBEAT_INTERVAL = 10.0
 REQUEST_SECONDS = 30.0
 """Seconds for the answer to a request."""
-SESSION_SECONDS = 300.0
-"""Seconds without a message after which a session ends, and for the answer of a tool."""
 
 
 class Node:
@@ -51,16 +50,18 @@ class Node:
         self._gateway: str | None = state.get("gateway")
         self._wanted: Value = state.get("wanted")
         self._subscription: str = state.get("subscription", "")
-        seconds = float(parameters.get("session_seconds", SESSION_SECONDS))
         # In a session of two peers, the other one takes the place of a gateway.
         self._direct = parameters.get("role") == "peer"
         request_seconds = float(parameters.get("request_seconds", REQUEST_SECONDS))
-        self._outgoing = Outgoing(state, self._peer, request_seconds, seconds, self._new_call)
-        self._clients = Clients(state, self._peer, self._new_call, direct=self._direct)
-        # The transport proves the other side of a session. A node's other side is its gateway.
-        speakers = Speakers(parameters, gateway="" if self._direct else self._peer)
+        tool_seconds = float(parameters.get("session_seconds", SESSION_SECONDS))
+        self._outgoing = Outgoing(state, self._peer, request_seconds, tool_seconds, self._new_call)
+        most = int(parameters.get("max_sessions", MAX_SESSIONS))
+        self._clients = Clients(state, self._peer, self._new_call, most, direct=self._direct)
+        # A node's other side is its gateway, which speaks for the other nodes.
+        gateway = "" if self._direct else self._peer
+        self._speakers = Speakers(parameters, gateway, members=state.get("proofs", ()), direct=self._direct)
         self._name = str(parameters.get("node_id", ""))
-        self._served = Served(state, seconds, speakers, self._new_call, self._own_id)
+        self._served = Served(state, parameters, self._speakers, self._new_call, self._own_id)
         self._feedback: dict[str, str] = state.get("feedback", {})
 
     def snapshot(self) -> bytes:
@@ -72,6 +73,7 @@ class Node:
             "wanted": self._wanted,
             "subscription": self._subscription,
             "feedback": self._feedback,
+            "proofs": sorted(self._speakers.members or ()),
         }
         return encode_json(own | self._outgoing.state() | self._clients.state() | self._served.state())
 
@@ -86,6 +88,8 @@ class Node:
 
     def _handle(self, event: Event) -> list[Effect]:
         match event:
+            case Opened(is_proved=True):
+                self._speakers.joined(self._peer)
             case Call(call=call, operation=operation, arguments=arguments):
                 return self._called(call, operation, arguments)
             case Received(peer=peer, data=data):

@@ -10,7 +10,7 @@ from .frames import MAX_NAME, Place, finish, respond
 from .speakers import Speakers
 
 MAX_NODES = 256
-MAX_SUBSCRIPTIONS = 256
+"""Nodes, and subscriptions, where the host names no other bound."""
 MAX_STATE = 24_000
 """Bytes of all nodes and subscriptions as JSON, where the host names no other bound: a session's whole state has 64 KiB."""
 MAX_DESCRIPTION = 16_384
@@ -40,10 +40,10 @@ def info_of(peer: Value) -> dict[str, Any]:
 class Registry:
     """State: `nodes`, id → {peer, owner, seen}; `subscriptions`, a list of {subscriber, nodes, without, peer, call}."""
 
-    def __init__(self, state: Value, max_state: int, speakers: Speakers) -> None:
+    def __init__(self, state: Value, max_nodes: int, max_state: int, speakers: Speakers) -> None:
         self.nodes: dict[str, dict[str, Any]] = state.get("nodes", {})
         self.subscriptions: list[dict[str, Any]] = state.get("subscriptions", [])
-        self._max_state, self._speakers = max_state, speakers
+        self._max_nodes, self._max_state, self._speakers = max_nodes, max_state, speakers
 
     def state(self) -> dict[str, Value]:
         """Return the state for a snapshot."""
@@ -69,8 +69,8 @@ class Registry:
         if name in self.nodes:
             raise Refusal("ALREADY_EXISTS", "A node with this id is registered.")
         self._free_address(peer, name)
-        if not self._speakers.has_room(owner, 1, MAX_NODES, [(node["owner"], 1) for node in self.nodes.values()]):
-            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {MAX_NODES} nodes, and leaves some to other callers.")
+        if not self._speakers.has_room(owner, 1, self._max_nodes, [(node["owner"], 1) for node in self.nodes.values()]):
+            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._max_nodes} nodes, and leaves some to other callers.")
         self._put(name, {"peer": peer, "owner": owner, "seen": at})
         return self.tell("ADDED", name, peer)
 
@@ -102,8 +102,8 @@ class Registry:
         if subscriber not in self.nodes:
             raise Refusal("NOT_FOUND", "A subscriber is a registered node.")
         self.owned(subscriber, place.peer)
-        if len(self.subscriptions) >= MAX_SUBSCRIPTIONS or len(nodes) > MAX_NODES:
-            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {MAX_SUBSCRIPTIONS} subscriptions.")
+        if len(self.subscriptions) >= self._max_nodes or len(nodes) > self._max_nodes:
+            raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._max_nodes} subscriptions.")
         former = [each for each in self.subscriptions if each["subscriber"] == subscriber]
         names = sorted({name[:MAX_NAME] for name in nodes})
         added = {"subscriber": subscriber, "nodes": names, "without": [], "peer": place.peer, "call": place.call}

@@ -17,9 +17,7 @@ MAX_SESSIONS = 128
 SESSION_SECONDS = 300.0
 """Seconds without a message after which a session, or a call of a tool, ends."""
 MAX_ROUTES = 30_000
-"""Bytes of all sessions and calls as JSON: a session's whole state has 64 KiB."""
-FAILURES = frozenset(("UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE"))
-"""The codes after which a receiver counts as failed. With others it refused one call."""
+"""Bytes of all sessions and calls as JSON, where the host names no other bound: a session's whole state has 64 KiB."""
 
 _ROUTE, _CALL = "RouteAgentCalling", "CallAgent"
 
@@ -40,6 +38,7 @@ class Routing:
         self._requests: dict[str, dict[str, Any]] = state.get("requests", {})
         self._seconds = float(parameters.get("session_seconds", SESSION_SECONDS))
         self._most = int(parameters.get("max_sessions", MAX_SESSIONS))
+        self._most_bytes = int(parameters.get("max_names", MAX_ROUTES))
         self._registry, self._speakers, self._new_call = registry, speakers, new_call
 
     def state(self) -> dict[str, Value]:
@@ -84,11 +83,11 @@ class Routing:
         address = info_of(node["peer"])["address"]
         return [self._wait(call), send(node["owner"], Frame("REQUEST", "CallTool", call, message, address=address))]
 
-    def returned(self, place: Place, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
-        """Take a frame of a receiver. `forget`: deregisters a node that failed."""
+    def returned(self, place: Place, frame: Frame) -> list[Effect]:
+        """Take a frame of a receiver. Its failure ends this session or call alone: a stranger may have caused it."""
         request, session = self._requests.get(frame.call), self._sessions.get(frame.call)
         if request is not None and request["to"] == place.peer:
-            return self._tool_returned(request, frame, forget)
+            return self._tool_returned(request, frame)
         if session is None or session["to"] != place.peer:
             return []
         caller = Place(session["peer"], session["call"])
@@ -98,9 +97,7 @@ class Routing:
             stopping = frame.message["session_status"] == "STOP_RESPONSE"
             ending: list[Effect] = [*self._drop(frame.call), finish(caller, _ROUTE)] if stopping else [self._wait(frame.call)]
             return [respond(caller, _ROUTE, frame.message), *ending]
-        failed = frame.code in FAILURES
-        effects = self.end(frame.call, f"{frame.code}: {frame.text}" if frame.code != "OK" else "The receiver ended the stream.")
-        return effects + (forget(session["receiver"]) if failed else [])
+        return self.end(frame.call, f"{frame.code}: {frame.text}" if frame.code != "OK" else "The receiver ended the stream.")
 
     def cancelled(self, place: Place) -> list[Effect]:
         """Pass on that a caller gave up a tool."""
@@ -120,14 +117,15 @@ class Routing:
         return [finish(caller, "RouteToolCalling", "DEADLINE_EXCEEDED", "The tool did not answer in time."), cancel]
 
     def removed(self, name: str) -> list[Effect]:
-        """End the sessions and calls whose receiver is not registered any more."""
-        sessions = [call for call, each in self._sessions.items() if each["receiver"] == name]
+        """End the sessions and calls whose receiver is not registered any more, on both sides."""
+        sessions = [(call, each) for call, each in self._sessions.items() if each["receiver"] == name]
         requests = [call for call, each in self._requests.items() if each["receiver_id"] == name]
-        effects = [effect for call in sessions for effect in self.end(call, "The receiver is not registered any more.")]
+        effects: list[Effect] = []
+        for call, session in sessions:
+            effects += [*self.end(call, "The receiver is not registered any more."), self._cancel(session, call)]
         for call in requests:
-            request = self._requests.pop(call)
-            caller = Place(request["peer"], request["call"])
-            effects += [SetTimer(name=call, seconds=None), finish(caller, "RouteToolCalling", "UNAVAILABLE", "The tool is gone.")]
+            caller = Place(self._requests[call]["peer"], self._requests[call]["call"])
+            effects += [*self._withdraw(call), finish(caller, "RouteToolCalling", "UNAVAILABLE", "The tool is gone.")]
         return effects
 
     def lost(self, peer: str) -> list[Effect]:
@@ -170,9 +168,10 @@ class Routing:
         peer = route["peer"]
         if not self._speakers.has_room(peer, 1, self._most, [(each["peer"], 1) for each in routes.values()]):
             raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} routes, and leaves some to other callers.")
-        every = [*self._sessions.values(), *self._requests.values()]
-        held = [(each["peer"], len(encode_json(each))) for each in every]
-        if not self._speakers.has_room(peer, len(encode_json(route)), MAX_ROUTES, held):
+        # Kept with the route: to count all of them again for each new one would cost more with each.
+        route["size"] = len(encode_json(route))
+        held = [(each["peer"], each["size"]) for each in (*self._sessions.values(), *self._requests.values())]
+        if not self._speakers.has_room(peer, route["size"], self._most_bytes, held):
             raise Refusal("RESOURCE_EXHAUSTED", "The names of the open sessions are too long together.")
         return {**routes, call: route}
 
@@ -182,15 +181,14 @@ class Routing:
             raise Refusal("NOT_FOUND", "No receiver of this id is registered.")
         return node
 
-    def _tool_returned(self, request: Value, frame: Frame, forget: Callable[[str], list[Effect]]) -> list[Effect]:
+    def _tool_returned(self, request: Value, frame: Frame) -> list[Effect]:
         caller, method = Place(request["peer"], request["call"]), "RouteToolCalling"
         if frame.kind == "RESPONSE" and not (fault := tool_answer_fault(request, frame.message)):
             return [respond(caller, method, frame.message | tool_answer_ids(request))]
         if frame.kind == "RESPONSE":
             return [*self._withdraw(frame.call), finish(caller, method, "INTERNAL", fault)]
         del self._requests[frame.call]
-        done: list[Effect] = [SetTimer(name=frame.call, seconds=None), finish(caller, method, frame.code, frame.text)]
-        return done + (forget(request["receiver_id"]) if frame.code in FAILURES else [])
+        return [SetTimer(name=frame.call, seconds=None), finish(caller, method, frame.code, frame.text)]
 
     def _forward(self, call: str, frame: Frame) -> Effect:
         return send(self._sessions[call]["to"], frame)

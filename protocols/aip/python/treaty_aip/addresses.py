@@ -37,21 +37,34 @@ class HostPort(NamedTuple):
 
 
 def parse_address(address: str) -> HostPort:
-    """Return host and port of "HOST:PORT" or "[IPV6]:PORT". Raises `OperationError` (400).
+    """Return host and port of "HOST:PORT", "[IPV6]:PORT" or "http://HOST:PORT". Raises `OperationError` (400).
 
     gRPC knows more forms, which name a socket in the file system, a name server or a whole list. They are refused.
     """
-    match = _HOST_PORT.fullmatch(address)
+    match = _HOST_PORT.fullmatch(plain_address(address))
     if match is None or int(match["port"]) > 65535:
         raise OperationError(400, "An address is HOST:PORT, such as agent.example:50052, with a port from 1 to 65535.")
     return HostPort(match["six"] or match["host"], int(match["port"]))
+
+
+def plain_address(address: str, *, tls: bool = True) -> str:
+    """Return "HOST:PORT" for the "http://HOST:PORT" of the source's examples, and any other text as it is.
+
+    `tls`: whether "https://" is true. Raises `OperationError` (400) where it is not: TLS is a matter of `Security` alone.
+    """
+    scheme, _, rest = address.partition("://")
+    if scheme not in ("http", "https"):
+        return address
+    if scheme == "https" and not tls:
+        raise OperationError(400, f"{address} asks for TLS, which the Security of this side does not have.")
+    return rest.removesuffix("/")
 
 
 def resolved_at_call(address: str) -> str:
     """Return the target to dial for an address that the application trusts. Raises `OperationError` (400)."""
     parse_address(address)
     # The scheme is written out: in "unix:1" gRPC would find the name of a socket.
-    return f"dns:///{address}"
+    return f"dns:///{plain_address(address)}"
 
 
 def caller_ip(peer: str) -> _Ip | None:
@@ -59,6 +72,13 @@ def caller_ip(peer: str) -> _Ip | None:
     kind, _, rest = unquote(peer).partition(":")
     host = rest.rpartition(":")[0].strip("[]")
     return _plain(host) if kind in ("ipv4", "ipv6") else None
+
+
+class CheckedAddress(NamedTuple):
+    """An address of a node: the `target` to dial, and the `registrant`, a proved DID or an IP address."""
+
+    target: str
+    registrant: str
 
 
 class NodeAddresses:
@@ -76,7 +96,7 @@ class NodeAddresses:
             raise OperationError(400, f"A network is written like 10.1.0.0/16: {error}") from error
         # With threads of its own: names that are slow to look up hold up registrations alone.
         self._named, self._lookup = named, lookup or lookups()
-        self._targets: dict[str, str] = {}
+        self._kept: dict[str, CheckedAddress] = {}
 
     async def check(self, address: str, caller: _Ip | None) -> str:
         """Return the target to dial for an address that a caller names as its own.
@@ -98,21 +118,29 @@ class NodeAddresses:
         )
 
     def _check_free(self, address: str, target: str) -> None:
-        named = set(self._named())
-        if len(self._targets) >= MAX_KEPT:
-            self._targets = {each: node_address for each, node_address in self._targets.items() if each in named}
-        if any(node_address == target and each in named for each, node_address in self._targets.items() if each != address):
+        named = self.named()
+        if len(self._kept) >= MAX_KEPT:
+            self._kept = {each: kept for each, kept in self._kept.items() if each in named}
+        if any(kept.target == target and each in named for each, kept in self._kept.items() if each != address):
             raise OperationError(409, "A node with this address is registered.")
 
-    def keep(self, address: str, target: str) -> None:
+    def named(self) -> set[str]:
+        """Return the addresses of the registered nodes."""
+        return set(self._named())
+
+    def keep(self, address: str, target: str, registrant: str = "") -> None:
         """Dial this target for an address from now on. The registration was accepted."""
-        self._targets[address] = target
+        self._kept[address] = CheckedAddress(target, registrant)
+
+    def is_of(self, address: str, registrant: str) -> bool:
+        """Return whether this caller has registered the address."""
+        return address in self._kept and self._kept[address].registrant == registrant
 
     def target(self, address: str) -> str:
         """Return the target that was kept for an address. Raises `OperationError` (403) if there is none."""
-        if address not in self._targets:
+        if address not in self._kept:
             raise OperationError(403, "This address was not checked.")
-        return self._targets[address]
+        return self._kept[address].target
 
     async def _ips(self, host: str) -> list[_Ip]:
         literal = _plain(host)

@@ -17,7 +17,7 @@ from .host import Function
 from .messages import AgentMessage, Content, TaskInfo, ToolRequest, ToolResponse, content_items, written_arguments
 from .node import HEARTBEAT_INTERVAL, GatewayNode, described
 from .security import Security
-from .stubs.aip_pb2_grpc import GatewayServiceStub
+from .stubs.aip_pb2_grpc import AgentServiceStub, GatewayServiceStub
 
 MAX_LATEST = 128
 """Sessions whose last inquiry is kept for `invoke_session_handlers`: as many as may be open. The oldest goes."""
@@ -53,7 +53,8 @@ class Agent(GatewayNode):
         self.name, self.domain, self.description, self.version = name or self.agent_id, domain, description, version
         self.input_mode, self.output_mode, self.skills = list(input_mode), list(output_mode), list(skills)
         self._peers: dict[str, AgentInfo | ToolInfo] = {}
-        self._inquiries: asyncio.Queue[AgentMessage] = asyncio.Queue(self._bounds.inbox)
+        # Beyond the inquiries of others there is place for as many ends of their sessions.
+        self._inquiries: asyncio.Queue[AgentMessage] = asyncio.Queue(2 * self._bounds.inbox)
         self._feedback: dict[tuple[str, str], asyncio.Queue[AgentMessage]] = {}
         self._latest: dict[str, AgentMessage] = {}
         self._tools: dict[str, str] = {}
@@ -137,8 +138,11 @@ class Agent(GatewayNode):
         """Add a client for a session with another agent; its session_id. The first inquiry begins the session.
 
         `stub`, `stream_calling`: the class of stubs and the method; `AgentServiceStub` and "CallAgent" without a gateway.
-        `address`: of the receiver without a gateway; default the one in `get_nodes`. Raises `OperationError` (400, 404, 429).
+        `address`: of the receiver without a gateway, which needs no stub; default the one in `get_nodes`.
+        Raises `OperationError` (400, 404, 429).
         """
+        if address is not None and stub is GatewayServiceStub:
+            stub, stream_calling = AgentServiceStub, "CallAgent"
         method = method_of(stub, stream_calling)
         peer = self._peers.get(receiver_id)
         if method == "CallAgent" and address is None:
@@ -160,13 +164,18 @@ class Agent(GatewayNode):
         content_mode: Mode | list[Mode] | None = None,
         session_status: SessionStatus | None = None,
         task_info: TaskInfo | None = None,
-    ) -> None:
-        """Send an inquiry. Without a status it begins the session, or goes on with it.
+        *,
+        reply_to_message_id: str = "",
+    ) -> str:
+        """Send an inquiry, and return its message_id. Without a status it begins the session, or goes on with it.
 
         Raises `OperationError`: 400 for the status of a response, 404 without a client, 409 for START in a session that has begun
         and for HOLD and STOP in one that has not, 412 without a gateway.
         """
-        await self._submit("submit_inquiry", session_id, receiver_id, content, content_mode, session_status, task_info)
+        message = self.create_agent_message(
+            receiver_id, content, session_id, task_info, content_mode, reply_to_message_id=reply_to_message_id
+        )
+        return await self._submit("submit_inquiry", message, session_status)
 
     async def receive_feedback(self, session_id: str, receiver_id: str) -> AgentMessage:
         """Wait for the next answer in a session that this agent began. A session that fails ends with STOP_RESPONSE.
@@ -185,19 +194,32 @@ class Agent(GatewayNode):
         content_mode: Mode | list[Mode] | None = None,
         session_status: SessionStatus | None = None,
         task_info: TaskInfo | None = None,
-    ) -> None:
-        """Answer in a session that another agent began. Without a status: STOP_RESPONSE after STOP_QUEST, else HOLD_RESPONSE.
+        *,
+        reply_to_message_id: str | None = None,
+    ) -> str:
+        """Answer in a session that another agent began, and return the answer's message_id.
 
+        Without a status it is STOP_RESPONSE after STOP_QUEST, else HOLD_RESPONSE. `reply_to_message_id`: default the inquiry of
+        this session that `receive_inquiry` returned last.
         Raises `OperationError`: 400 for the status of a quest, 404 without such a session.
         """
-        await self._submit("submit_feedback", session_id, receiver_id, content, content_mode, session_status, task_info)
         latest = self._latest.get(session_id)
+        replied = reply_to_message_id if reply_to_message_id is not None or latest is None else latest.message_id
+        message = self.create_agent_message(
+            receiver_id, content, session_id, task_info, content_mode, reply_to_message_id=replied
+        )
+        await self._submit("submit_feedback", message, session_status)
         stopping = latest is not None and session_status is None and latest.session_status == SessionStatus.STOP_QUEST
         if session_status == SessionStatus.STOP_RESPONSE or stopping:
             self._latest.pop(session_id, None)
+        return message.message_id
 
     async def receive_inquiry(self) -> AgentMessage:
-        """Wait for the next inquiry of any session that another agent began."""
+        """Wait for the next inquiry of any session that another agent began.
+
+        A session that its initiator gave up, that was silent too long or whose initiator is gone ends with a STOP_QUEST without a
+        message_id, whose text is the reason. An answer to it goes nowhere.
+        """
         message = await self._inquiries.get()
         self._latest.pop(message.session_id, None)
         self._latest[message.session_id] = message
@@ -263,19 +285,10 @@ class Agent(GatewayNode):
             await self._host.outgoing.channels.hang_up(address)
         return address is not None
 
-    async def _submit(
-        self,
-        operation: str,
-        session_id: str,
-        receiver_id: str,
-        content: Content,
-        content_mode: Mode | list[Mode] | None,
-        status: SessionStatus | None,
-        task_info: TaskInfo | None,
-    ) -> None:
-        message = self.create_agent_message(receiver_id, content, session_id, task_info, content_mode)
+    async def _submit(self, operation: str, message: AgentMessage, status: SessionStatus | None) -> str:
         status_field = {} if status is None else {"status": SessionStatus(status).name}
         await self._call(operation, message=message, **status_field)
+        return message.message_id
 
     async def _fail(self, message: AgentMessage, error: Exception) -> None:
         text = public_text(error)
@@ -298,12 +311,14 @@ class Agent(GatewayNode):
         return {"inquiry": self._take_inquiry, "feedback": self._take_feedback, "node_changed": self._take_change}
 
     async def _take_inquiry(self, arguments: Any) -> None:
-        _keep(self._inquiries, AgentMessage.from_value(arguments["message"]))
+        message = AgentMessage.from_value(arguments["message"])
+        is_end = message.session_status == SessionStatus.STOP_QUEST and not message.message_id
+        _keep(self._inquiries, message, 2 * self._bounds.inbox if is_end else self._bounds.inbox)
 
     async def _take_feedback(self, arguments: Any) -> None:
         message = AgentMessage.from_value(arguments["message"])
         if (queue := self._feedback.get((message.session_id, message.sender_id))) is not None:
-            _keep(queue, message)
+            _keep(queue, message, self._bounds.inbox)
 
     async def _take_change(self, arguments: Any) -> None:
         update = arguments["update"]
@@ -313,12 +328,11 @@ class Agent(GatewayNode):
             self._peers |= described([update["peer"]])
 
 
-def _keep(queue: asyncio.Queue[AgentMessage], message: AgentMessage) -> None:
-    try:
-        queue.put_nowait(message)
-    except asyncio.QueueFull as error:
+def _keep(queue: asyncio.Queue[AgentMessage], message: AgentMessage, most: int) -> None:
+    if queue.qsize() >= most:
         # A peer chooses how much it sends. The session ends, and the messages that wait are still given out.
-        raise OperationError(429, f"{queue.maxsize} messages wait for this agent.") from error
+        raise OperationError(429, f"{most} messages wait for this agent.")
+    queue.put_nowait(message)
 
 
 class _PathChannel:

@@ -16,13 +16,14 @@ import grpc
 
 from treaty_agent import OperationError
 from treaty_consensus.errors import TreatyError
+from treaty_handler import Value
 from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.admission.rounds import Rounds
 from treaty_io.line_limit import limited_logger
 from treaty_io.network.turns import asker_at
 from treaty_io.places import Places, asker
 
-from .addresses import NodeAddresses, caller_ip, resolved_at_call
+from .addresses import NodeAddresses, caller_ip, parse_address, resolved_at_call
 from .flow import FULL, Ended, Flow, Waiting
 from .handler.codec import decode
 from .handler.fields import CONVERSATIONS, METHODS, STREAMS
@@ -38,6 +39,16 @@ FIRST_MESSAGE_SECONDS = 10.0
 """For the first message of a stream. Until it comes, no timer of the session ends the call."""
 KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000), ("grpc.max_connection_idle_ms", 600_000)]
 """A connection whose other end is gone holds its calls until an answer to a ping is missing."""
+_STATE_SHARE = 3 / 4
+"""The share of a message for all nodes' descriptions, which one answer has. As Protocol Buffers they are shorter than as JSON."""
+_NAMES = 1024
+"""Bytes of the names of one session, on the average. A session in memory has no other bound than its names."""
+PROBE_SECONDS = 2.0
+"""For the connection that shows whether a node is gone. Without an answer its heartbeats decide."""
+SETTLED_SECONDS = 0.2
+"""Between two such connections."""
+LOST = "LOST"
+"""The kind of a frame that tells the session which address is gone. It never travels."""
 _HELD = STREAMS | {"RouteToolCalling", "CallTool"}
 """The methods whose calls last as long as an application wants. The others are answered at once."""
 _log = limited_logger(__name__)
@@ -51,13 +62,23 @@ Deliver = Callable[[str, Frame], list[Flow]]
 class Bounds:
     """The bounds of a gateway or node.
 
-    `message`: bytes. `calls`: open streams and calls of tools; one network has at most as many as are free. As many again are
+    `message`: bytes. `calls`: open sessions and calls of tools; one network has at most as many as are free. As many again are
     for registrations, heartbeats and other calls that are answered at once. `inbox`: messages that wait for the application.
+    `nodes`: registered at a gateway.
     """
 
     message: int = MAX_MESSAGE
     calls: int = 512
     inbox: int = 256
+    nodes: int = 256
+
+    def parameters(self) -> dict[str, Value]:
+        """Return the parameters of a session that has these bounds.
+
+        All sessions may be open at once: the places of the calls are what is divided among the networks.
+        """
+        state = int(self.message * _STATE_SHARE)
+        return {"max_sessions": self.calls, "max_names": self.calls * _NAMES, "max_nodes": self.nodes, "max_state": state}
 
     def options(self) -> list[tuple[str, int]]:
         """Return the options of channels and servers."""
@@ -83,9 +104,11 @@ class IncomingCalls:
         # A message is read in one iteration of the loop, and its calls to others begin in the next ones.
         self._rounds = Rounds(iterations=3)
         self._flows: dict[str, Flow] = {}
-        self._checked: dict[str, tuple[str, str]] = {}
+        self._checked: dict[str, tuple[str, str, str]] = {}
         self._numbers = itertools.count(1)
         self.proofs: CallerProofs | None = None
+        self.nodes: NodeConnections | None = None
+        """Where it is a gateway's."""
 
     def handlers(self, methods: list[str]) -> list[Any]:
         """Return gRPC's handlers for these methods. Messages stay bytes: the session's codec reads them."""
@@ -163,11 +186,12 @@ class IncomingCalls:
         self._flows[call] = flow
         self._waiting.add(flow)
         reading = asyncio.create_task(self._read(peer, method, call, request, context, turns))
-        reading.add_done_callback(lambda done: self._read_failed(done, method, call))
+        reading.add_done_callback(lambda done: self._read_failed(done, flow, method, call))
         try:
             while isinstance(item := await flow.get(), bytes):
                 await write(item)
             if item.code != "OK":
+                _log.info("A call of %s ended with %s: %r", method, item.code, item.text)
                 await context.abort(_STATUS.get(item.code, grpc.StatusCode.UNKNOWN), item.text)
         finally:
             reading.cancel()
@@ -182,12 +206,14 @@ class IncomingCalls:
     async def _read(self, peer: str, method: str, call: str, request: bytes | None, context: Any, turns: MessageTurns) -> None:
         if request is not None:
             try:
-                await self._check_address(method, call, request, context.peer())
+                address = await self._check_address(peer, method, call, request, context.peer())
             except OperationError as error:
                 code = {400: "INVALID_ARGUMENT", 409: "ALREADY_EXISTS"}.get(error.status, "PERMISSION_DENIED")
                 self.send(Frame("STATUS", method, call, code=code, text=error.message))
                 return
             self._deliver(peer, Frame("REQUEST", method, call, request))
+            if address and self.nodes is not None:
+                self.nodes.hold(address)
             return
         try:
             async with asyncio.timeout(FIRST_MESSAGE_SECONDS):
@@ -201,24 +227,32 @@ class IncomingCalls:
             data = await context.read()
         self._deliver(peer, Frame("END", method, call))
 
-    def _read_failed(self, reading: asyncio.Task[None], method: str, call: str) -> None:
+    def _read_failed(self, reading: asyncio.Task[None], flow: Flow, method: str, call: str) -> None:
         """End a call whose requests cannot be read. Without this its caller waits until its own deadline."""
-        if not reading.cancelled() and (error := reading.exception()) is not None:
+        # Of a call that is over no request can be read.
+        if not reading.cancelled() and (error := reading.exception()) is not None and not flow.over:
             _log.error("The requests of a call of %s cannot be read", method, exc_info=error)
             self.send(Frame("STATUS", method, call, code="INTERNAL", text="The requests of this call cannot be read."))
 
-    async def _check_address(self, method: str, call: str, request: bytes, connection: str) -> None:
-        """Check the address that a node names for itself. Raises `OperationError` (400, 403)."""
+    async def _check_address(self, peer: str, method: str, call: str, request: bytes, connection: str) -> str:
+        """Return the address that a node names for itself, checked, or "". Raises `OperationError` (400, 403, 409)."""
         if self._addresses is None or method not in _DESCRIBING:
-            return
+            return ""
         try:
             message = decode(METHODS[method][1], request)
         except ValueError:
-            return  # the session refuses it
+            return ""  # the session refuses it
         described = info_of(message.get("peer", {})) if method == "UpdateNodeInfo" else message
-        if "address" in described:
-            address = described["address"]
-            self._checked[call] = (address, await self._addresses.check(address, caller_ip(connection)))
+        if "address" not in described:
+            return ""
+        address, ip = str(described["address"]), caller_ip(connection)
+        target = await self._addresses.check(address, ip)
+        registrant = str(ip) if peer == ANONYMOUS else peer
+        self._checked[call] = (address, target, registrant)
+        # A node that was killed and registers again, before its silence is noticed: the former one of this caller and address.
+        if self.nodes is not None and method != "UpdateNodeInfo" and self._addresses.is_of(address, registrant):
+            await self.nodes.replace(address)
+        return address
 
     async def _peer(self, method: str, context: Any) -> str:
         """Return the caller as the session names it: its proved DID, or `ANONYMOUS`. It knows no claims."""
@@ -270,12 +304,14 @@ class OutgoingCalls:
 
     async def _run(self, peer: str, first: Frame, flow: Flow) -> None:
         call, method = first.call, first.method
-        ending = Frame("STATUS", method, call)
+        ending, is_lost = Frame("STATUS", method, call), False
         try:
             async with self.channels.use(first.address) as channel:
                 await self._call(peer, first, flow, channel)
         except grpc.aio.AioRpcError as error:
             ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
+            # gRPC has one code for a lost connection and for an application that says so.
+            is_lost = error.code() is grpc.StatusCode.UNAVAILABLE and await self.channels.is_lost(first.address)
         except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
             ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])
         finally:
@@ -283,6 +319,8 @@ class OutgoingCalls:
             self._waiting.discard(flow)
             flow.close()
         self._deliver(peer, ending)
+        if is_lost:
+            self._deliver(peer, Frame(LOST, method, call, address=first.address))
 
     async def _call(self, peer: str, first: Frame, flow: Flow, channel: grpc.aio.Channel) -> None:
         call, method = first.call, first.method
@@ -364,6 +402,37 @@ class Channels:
             self._calls[place] -= 1
             await self._close_idle()
 
+    async def is_lost(self, address: str) -> bool:
+        """Return whether the connection to an address has ended, and a new one is refused.
+
+        It is asked beside gRPC, which after a failure waits, up to `MAX_PAUSE`, before it asks again.
+        """
+        found = next(((place[1], channel) for place, channel in self._channels.items() if place[0] == address), None)
+        if found is None or found[1].get_state() is grpc.ChannelConnectivity.READY:
+            return False
+        await self.hang_up_failed(address)
+        kind, _, end = found[0].partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return False
+        host, port = parse_address(end)
+        # Twice: a process that ends closes its connections and its port one after the other.
+        for pause in (0.0, SETTLED_SECONDS):
+            await asyncio.sleep(pause)
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    _, writer = await asyncio.open_connection(host, port)
+            except OSError as error:
+                # Of the other errors each may be this side's own, such as too many open files.
+                return isinstance(error, ConnectionRefusedError)
+            writer.close()
+        return False
+
+    async def hang_up_failed(self, address: str) -> None:
+        """Close a connection that failed. It has no calls, and would keep those of a node that is back waiting."""
+        channels = [channel for place, channel in self._channels.items() if place[0] == address]
+        if any(channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE for channel in channels):
+            await self.hang_up(address)
+
     async def hang_up(self, address: str) -> None:
         """Close the connections to an address."""
         for place in [each for each in self._channels if each[0] == address]:
@@ -380,3 +449,59 @@ class Channels:
         closing = [self._channels.pop(place) for place in idle[: max(len(idle) - MAX_IDLE, 0)]]
         for channel in closing:
             await channel.close()
+
+
+class NodeConnections:
+    """A connection of a gateway to each of its nodes, from the registration on. For one event loop.
+
+    One that ends, while no new one is taken, tells that the node is gone. No answer of a node does: a stranger chooses the
+    question.
+    """
+
+    def __init__(self, channels: Channels, addresses: NodeAddresses, deliver: Deliver) -> None:
+        """Connect to nothing."""
+        self._channels, self._addresses, self._deliver = channels, addresses, deliver
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._live: set[str] = set()
+
+    def hold(self, address: str) -> None:
+        """Connect to the node that registered with an address, unless it is connected. Drop those of former nodes."""
+        named = self._addresses.named()
+        for former in [each for each in self._tasks if each not in named or (each == address and each not in self._live)]:
+            self._tasks.pop(former).cancel()
+            self._live.discard(former)
+        if address in named and address not in self._live:
+            self._live.add(address)
+            self._tasks[address] = asyncio.create_task(self._hold(address))
+
+    async def replace(self, address: str) -> None:
+        """Forget the node of an address if the connection from its registration has ended. Another one lives: it stays."""
+        if address not in self._live:
+            await self._channels.hang_up_failed(address)
+            self._deliver(ANONYMOUS, Frame(LOST, "RegisterAgent", "", address=address))
+
+    async def close(self) -> None:
+        """End all connections."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hold(self, address: str) -> None:
+        """Connect once, and wait for the end of that connection. A node that never took one is not lost."""
+        is_lost = False
+        try:
+            async with self._channels.use(address) as channel:
+                state = channel.get_state(try_to_connect=True)
+                while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state()
+                if was_connected := state is grpc.ChannelConnectivity.READY:
+                    await channel.wait_for_state_change(state)
+                # From here on another registration may replace the node.
+                self._live.discard(address)
+                is_lost = was_connected and await self._channels.is_lost(address)
+        except (TreatyError, grpc.aio.UsageError):
+            self._live.discard(address)  # the address is forgotten, or was hung up
+        if is_lost:
+            self._deliver(ANONYMOUS, Frame(LOST, "RegisterAgent", "", address=address))

@@ -30,18 +30,25 @@ class Waiting:
 
     def __init__(self) -> None:
         self._flows: set[Flow] = set()
+        self.total = 0
+        """Kept by the flows: to add them all up for each message would cost more with each call."""
 
     def add(self, flow: Flow) -> None:
         """Count a flow from now on."""
         self._flows.add(flow)
+        flow.waiting = self
+        self.total += flow.size
 
     def discard(self, flow: Flow) -> None:
         """Count a flow no more."""
-        self._flows.discard(flow)
+        if flow.waiting is self:
+            self._flows.discard(flow)
+            flow.waiting = None
+            self.total -= flow.size
 
     def enforce(self) -> None:
         """End the calls for which most bytes wait, until the others fit. A call that is read loses nothing."""
-        while self._flows and sum(flow.size for flow in self._flows) > MAX_WAITING_TOTAL:
+        while self._flows and self.total > MAX_WAITING_TOTAL:
             max(self._flows, key=lambda flow: flow.size).replace(FULL)
 
 
@@ -54,11 +61,17 @@ class Flow:
         self._filled, self._emptied = asyncio.Event(), asyncio.Event()
         self._emptied.set()
         self.over = False
+        self.waiting: Waiting | None = None
 
     @property
     def size(self) -> int:
         """Return the bytes that wait."""
         return self._bytes
+
+    def _count(self, added: int) -> None:
+        self._bytes += added
+        if self.waiting is not None:
+            self.waiting.total += added
 
     def put(self, item: bytes | Ended) -> bool:
         """Add a message or the end. Nothing follows the end. Return False if the bound is reached; then the call has to end."""
@@ -66,7 +79,7 @@ class Flow:
             return True
         self.over = isinstance(item, Ended)
         self._items.append(item)
-        self._bytes += len(item) if isinstance(item, bytes) else 0
+        self._count(len(item) if isinstance(item, bytes) else 0)
         self._filled.set()
         if len(self._items) > MAX_WAITING:
             self._emptied.clear()
@@ -75,7 +88,8 @@ class Flow:
     def replace(self, item: Ended) -> None:
         """Drop everything that waits, and end."""
         self._items.clear()
-        self._bytes, self.over = 0, False
+        self._count(-self._bytes)
+        self.over = False
         self.put(item)
         self._emptied.set()
 
@@ -85,7 +99,7 @@ class Flow:
             self._filled.clear()
             await self._filled.wait()
         item = self._items.popleft()
-        self._bytes -= len(item) if isinstance(item, bytes) else 0
+        self._count(-len(item) if isinstance(item, bytes) else 0)
         if len(self._items) <= MAX_WAITING:
             self._emptied.set()
         return item
@@ -98,5 +112,5 @@ class Flow:
         """Let waiting senders go on: the messages go nowhere."""
         self.over = True
         self._items.clear()
-        self._bytes = 0
+        self._count(-self._bytes)
         self._emptied.set()

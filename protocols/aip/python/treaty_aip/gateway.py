@@ -19,8 +19,6 @@ HEARTBEAT_TIMEOUT = 30.0
 """Seconds of silence after which a node is deregistered."""
 SESSION_SECONDS = 300.0
 """Seconds without a message after which a session ends."""
-_MAX_STATE_SHARE = 3 / 4
-"""The share of a message for all nodes' descriptions, which one answer has. As Protocol Buffers they are shorter than as JSON."""
 
 
 class Gateway:
@@ -45,11 +43,7 @@ class Gateway:
         """
         self.address, self.gateway_id = address, gateway_id or str(uuid.uuid4())
         self._security, self._bounds = security or Security(), bounds or Bounds()
-        self._parameters = {
-            "heartbeat_timeout": heartbeat_timeout,
-            "session_seconds": session_seconds,
-            "max_state": int(self._bounds.message * _MAX_STATE_SHARE),
-        }
+        self._parameters = {"heartbeat_timeout": heartbeat_timeout, "session_seconds": session_seconds}
         self._addresses = NodeAddresses(allowed_networks, self._named)
         self._host: SessionHost | None = None
 
@@ -61,6 +55,14 @@ class Gateway:
         self.address = await host.start(self.address, "GatewayService")
         self._host = host
         return self
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
 
     async def stop(self) -> None:
         """End the server. May be called again."""

@@ -22,6 +22,7 @@ from treaty_handler import (
     Failure,
     Invoke,
     Opened,
+    PeerLost,
     Received,
     Result,
     Return,
@@ -35,8 +36,8 @@ from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
 from treaty_io.line_limit import limit_lines, limited_logger
 from treaty_io.task_set import TaskSet
 
-from .addresses import NodeAddresses
-from .calls import KEEPALIVE, Bounds, IncomingCalls, OutgoingCalls, served_methods
+from .addresses import NodeAddresses, plain_address
+from .calls import KEEPALIVE, LOST, Bounds, IncomingCalls, NodeConnections, OutgoingCalls, served_methods
 from .flow import Flow, Waiting
 from .handler import handler
 from .handler.frames import REQUESTS, Frame, pack, unpack
@@ -72,7 +73,7 @@ class SessionHost:
     ) -> None:
         """Open the session. `functions`: the operations that the handler invokes. `addresses`: of a gateway's nodes."""
         seed = {"local": _OTHER_SIDE, "peer": _OTHER_SIDE, "seed": secrets.token_hex(16)}
-        self._session = handler.open(role, {**seed, **security.parameters(), **parameters})
+        self._session = handler.open(role, {**seed, **security.parameters(), **bounds.parameters(), **parameters})
         self._functions, self._security, self._bounds = functions, security, bounds
         self._events: deque[Event] = deque()
         self._touched: list[Flow] = []
@@ -84,6 +85,8 @@ class SessionHost:
         waiting = Waiting()
         self._incoming = IncomingCalls(self._frame, bounds, addresses, waiting)
         self.outgoing = OutgoingCalls(self._frame, security, bounds, addresses, waiting)
+        if addresses is not None:
+            self._incoming.nodes = NodeConnections(self.outgoing.channels, addresses, self._frame)
         self._server: grpc.aio.Server | None = None
         self._guard = ExitStack()
 
@@ -98,7 +101,7 @@ class SessionHost:
             port = self._security.bind(server, address)
         except RuntimeError as error:
             raise OperationError(503, f"{address} cannot be listened on: {error}") from error
-        bound = f"{address.rpartition(':')[0]}:{port}"
+        bound = f"{plain_address(address).rpartition(':')[0]}:{port}"
         self._incoming.proofs = CallerProofs(self._security, bound)
         self._deliver(Opened(at=_now()))
         limit_lines("asyncio", "grpc._cython.cygrpc", "grpc.aio._call")
@@ -114,6 +117,8 @@ class SessionHost:
         server, self._server = self._server, None
         for timer in self._timers.values():
             timer.cancel()
+        if self._incoming.nodes is not None:
+            await self._incoming.nodes.close()
         await self.outgoing.close()
         if server is not None:
             await server.stop(grace=0.5)
@@ -157,6 +162,8 @@ class SessionHost:
         return future.result()
 
     def _frame(self, peer: str, frame: Frame) -> list[Flow]:
+        if frame.kind == LOST:
+            return self._deliver(PeerLost(peer=frame.address, at=_now()))
         return self._deliver(Received(peer=peer, data=pack(frame), at=_now()))
 
     def _deliver(self, event: Event) -> list[Flow]:

@@ -11,7 +11,8 @@ from treaty_agent import OperationError
 
 from .data import AipData, ContentItem, Mode, SessionStatus, TaskStatus
 
-Content = str | bytes | Sequence[str | bytes]
+Part = str | bytes | Mapping[str, Any]
+Content = Part | Sequence[Part]
 
 
 @dataclass
@@ -77,12 +78,13 @@ _WRITERS = {
 
 
 def content_items(content: Content, content_mode: Mode | Sequence[Mode] | None = None) -> list[ContentItem]:
-    """Return an item for each content.
+    """Return an item for each content. A dict is a text of JSON.
 
     `content_mode`: one mode for all contents, or one for each. Without it a text is TEXT, and bytes are EMBEDDED.
     Raises `OperationError` (400) where modes and contents do not fit.
     """
-    contents = [content] if isinstance(content, str | bytes) else list(content)
+    parts = [content] if isinstance(content, str | bytes | Mapping) else list(content)
+    contents = [written_text(each) if isinstance(each, Mapping) else each for each in parts]
     default = [Mode.TEXT if isinstance(each, str) else Mode.EMBEDDED for each in contents]
     modes = default if content_mode is None else content_mode
     if isinstance(modes, Mode):
@@ -94,9 +96,14 @@ def content_items(content: Content, content_mode: Mode | Sequence[Mode] | None =
     return [_WRITERS[Mode(mode)](each) for each, mode in zip(contents, modes, strict=True)]  # type: ignore[operator]
 
 
+def written_text(value: Any) -> str:
+    """Return a value as text: a text as it is, anything else as JSON. Raises `OperationError` (400)."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise OperationError(400, f"A value is neither a text nor JSON: {error}") from error
+
+
 def written_arguments(arguments: Mapping[str, Any] | None) -> dict[str, str]:
     """Return the arguments of a tool as texts: a text as it is, anything else as JSON. Raises `OperationError` (400)."""
-    try:
-        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in (arguments or {}).items()}
-    except (TypeError, ValueError) as error:
-        raise OperationError(400, f"An argument is neither a text nor JSON: {error}") from error
+    return {name: written_text(value) for name, value in (arguments or {}).items()}

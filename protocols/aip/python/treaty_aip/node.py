@@ -52,6 +52,14 @@ class GatewayNode(ABC):
         self._host = host
         return self
 
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop."""
+        await self.stop()
+
     async def stop(self) -> None:
         """Deregister, and end the server and all clients. May be called again."""
         host, self._host = self._host, None

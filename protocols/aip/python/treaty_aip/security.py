@@ -22,6 +22,8 @@ from treaty_io.codes import AuthenticationCode
 from treaty_io.identity import Identity, ProvedPeer
 from treaty_io.network.did_documents import DidDocument, DidResolver
 
+from .addresses import plain_address
+
 ANONYMOUS = "anonymous"
 """The peer of calls without a proof."""
 _SIGNED = ("signature", "signature-input", "content-digest", "authorization")
@@ -57,14 +59,21 @@ class Security:
         return {"speakers": {"names": dict(self.names), "gateway": self.gateway}} if self.require_did else {}
 
     def channel(self, address: str, target: str, options: Sequence[tuple[str, int]]) -> grpc.aio.Channel:
-        """Return a channel to an address. `target`: dialled for it; TLS still asks for the certificate of the address."""
-        named = [*options, ("grpc.default_authority", address)]
+        """Return a channel to an address. `target`: dialled for it; TLS still asks for the certificate of the address.
+
+        Raises `OperationError` (400) for an address of "https://" without an authority.
+        """
+        named = [*options, ("grpc.default_authority", plain_address(address, tls=self.authority is not None))]
         if self.authority is None:
             return grpc.aio.insecure_channel(target, options=named)
         return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(self.authority), options=named)
 
     def bind(self, server: grpc.aio.Server, address: str) -> int:
-        """Have a server listen; the port. Raises RuntimeError where the address cannot be listened on."""
+        """Have a server listen; the port. Raises RuntimeError where the address cannot be listened on.
+
+        Raises `OperationError` (400) for an address of "https://" without a certificate.
+        """
+        address = plain_address(address, tls=self.certificate is not None)
         if self.certificate is None:
             return int(server.add_insecure_port(address))
         chain, key = self.certificate
@@ -74,7 +83,7 @@ class Security:
         """Return the metadata that proves the own DID for one call."""
         if self.identity is None:
             return ()
-        headers = RequestSigner(self.identity).headers("POST", f"{_scheme(self.authority)}://{address}{path}")
+        headers = RequestSigner(self.identity).headers("POST", f"{_scheme(self.authority)}://{plain_address(address)}{path}")
         return tuple((name.lower(), value) for name, value in headers.items())
 
 
@@ -86,7 +95,8 @@ class CallerProofs:
         self._folder = None if security.home else tempfile.TemporaryDirectory(prefix="treaty-aip-")
         home = security.home or Path(self._folder.name if self._folder else "")
         self._nonces = NonceMemory(home / "aip-proofs")
-        audiences = tuple(f"{_scheme(security.certificate)}://{each}" for each in (address, *security.aliases))
+        own = (address, *security.aliases)
+        audiences = tuple(f"{_scheme(security.certificate)}://{plain_address(each)}" for each in own)
         resolver = security.resolver or DidResolver(_no_documents)
         self._verifier = RequestVerifier(resolver, self._nonces, audiences=audiences, required=security.require_did)
 

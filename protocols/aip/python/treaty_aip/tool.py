@@ -20,7 +20,7 @@ from .calls import Bounds
 from .data import Mode, Peer, ToolInfo, copied
 from .handlers import public_text, run
 from .host import Function
-from .messages import ToolRequest, ToolResponse, content_items
+from .messages import ToolRequest, ToolResponse, content_items, written_text
 from .node import HEARTBEAT_INTERVAL, GatewayNode
 from .security import Security
 
@@ -88,7 +88,11 @@ class Tool(GatewayNode):
         return self
 
     def set_process_request_handler(self, handler: Callable[[ToolRequest], Any]) -> Self:
-        """Set the function that answers requests. It may be a coroutine; it returns a `ToolResponse`, or a content."""
+        """Set the function that answers requests, of any `tool_name`. It may be a coroutine.
+
+        It returns a `ToolResponse`, or a content: a text, bytes, a dict (a text of JSON), or a list of these. The message of an
+        `OperationError` that it raises is the caller's `error_message`; of any other exception the caller learns the type.
+        """
         self._handler = handler
         return self
 
@@ -110,7 +114,9 @@ class Tool(GatewayNode):
         """Return a tool for a Python function.
 
         Id and name are the function's name, the description is its docstring, and the arguments are its annotations; an argument
-        without one is "any". `options`: the keyword arguments of `Tool`.
+        without one is "any". A dict or a list that it returns is a text of JSON. The message of an `OperationError` that it
+        raises is the caller's `error_message`; of any other exception the caller learns the type.
+        `options`: the keyword arguments of `Tool`.
         """
         executor = FunctionExecutor(function)
         own = function.__name__
@@ -179,6 +185,9 @@ class Tool(GatewayNode):
         """Answer by the function or the API, as a text. Its failure is a response."""
         if self._executor is None:
             return ToolResponse(is_error=True, error_message="This tool has no handler.")
+        if request.tool_name not in ("", self._info.name, self._info.tool_id):
+            text = f"This tool is {self._info.name}, not {printable(request.tool_name, 100)}."
+            return ToolResponse(is_error=True, error_message=text)
         try:
             return ToolResponse(content=content_items(await self._executor(request.arguments)))
         except Exception as error:  # the function is any code
@@ -212,20 +221,29 @@ class FunctionExecutor:
         except (NameError, TypeError):
             self._types = {}
         variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-        self.arguments = {each.name: self._type_name(each) for each in parameters if each.kind not in variable}
+        named = [each for each in parameters if each.kind not in variable]
+        self.arguments = {each.name: self._type_name(each) for each in named}
+        self._required = [each.name for each in named if each.default is inspect.Parameter.empty]
+        self._takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
     async def __call__(self, arguments: Mapping[str, str]) -> str:
-        """Return the result as text: a str as it is, anything else by `str`. Raises what the function raises.
+        """Return the result as text: a dict or a list as JSON, anything else by `str`. Raises the errors of the function.
 
-        Raises `OperationError` (400) for an argument that is not of its type.
+        Raises `OperationError` (400) for an argument that is missing, unknown or not of its type.
         """
+        if missing := [name for name in self._required if name not in arguments]:
+            raise OperationError(400, f"The argument {missing[0]} is missing.")
+        if not self._takes_any and (unknown := [name for name in arguments if name not in self.arguments]):
+            known = ", ".join(self.arguments) or "none"
+            raise OperationError(400, f"The argument {printable(unknown[0], 100)} is unknown. The arguments are: {known}.")
         named = {}
         for name, text in arguments.items():
             try:
                 named[name] = self._read(name, text)
             except ValueError as error:
                 raise OperationError(400, f"The argument {printable(name, 100)} is not of its type.") from error
-        return str(await run(self._function, **named))
+        result = await run(self._function, **named)
+        return written_text(result) if isinstance(result, dict | list) else str(result)
 
     def _type_name(self, parameter: inspect.Parameter) -> str:
         if parameter.annotation is inspect.Parameter.empty:

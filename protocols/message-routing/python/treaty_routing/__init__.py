@@ -16,6 +16,7 @@ needs `pip install '.[agent]'`.
     action, role   the source's classes; a role is the application of a member
     environment    the environment of one process
     agents         members and environments that are agents
+    conform        the rules, tried at foreign peers: `treaty conform routing`
 """
 
 from __future__ import annotations

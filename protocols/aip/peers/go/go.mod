@@ -1,4 +1,4 @@
-module treaty/tests/interop/aip
+module treaty/peers/aip
 
 go 1.25.0
 

@@ -1,0 +1,10 @@
+module treaty/peers/handoff
+
+go 1.25.0
+
+require (
+	github.com/gowebpki/jcs v1.0.2
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.2
+)
+
+require golang.org/x/text v0.14.0 // indirect

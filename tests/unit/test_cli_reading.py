@@ -1,0 +1,205 @@
+"""`treaty fetch TOPIC`, `info`, `diff` and `open`, against a registry on a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+import time
+import webbrowser
+from collections.abc import AsyncIterator
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from signers import domain_signer, identity_body
+from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, uri_of, with_echo
+from socket_registry import SocketRegistry, socket_registry
+from treaty_process import treaty_here
+
+from treaty_client.policy import Policy
+from treaty_client.protocols.export import verify_directory
+from treaty_client.registries.trust import TrustedRegistries
+from treaty_consensus import kinds
+from treaty_consensus.canonical import hex_digest
+
+
+class Home:
+    """A home that trusts the registry."""
+
+    def __init__(self, made: SocketRegistry, folder: Path) -> None:
+        address = made.network.resolve[NAME.origin]
+        self.folder = folder / "home"
+        resolve = f"--resolve={NAME.origin}={address.ip}:{address.port}"
+        self.options = ("--home", str(self.folder), resolve, "--ca", str(made.network.ca))
+
+    async def runs(self, *command: str) -> tuple[int, str, str]:
+        """Status, output and error output."""
+        return await asyncio.to_thread(treaty_here, *command, *self.options)
+
+    async def tells(self, *command: str, status: int = 0) -> Any:
+        """What a command prints with `--json`."""
+        code, out, err = await self.runs(*command, "--json")
+        assert code == status, out + err
+        return json.loads(out)
+
+
+@cache
+def consensus() -> SimulatedRegistry:
+    """A log whose network elected `echo` 1.0 after three epochs of reports and votes. Version 2.0 has no handler."""
+    registry = with_echo()
+    agents = [ALICE, *(domain_signer(f"{name}.example") for name in ("bravo", "charlie"))]
+    for agent in agents[1:]:
+        registry.add(identity_body(agent), OPERATOR)
+    document = registry.document_of(uri_of()).sha256
+    for epoch in range(3):
+        for number, pair in enumerate(combinations(agents, 2)):
+            nid = hex_digest(b"%d %d" % (epoch, number))
+            registry.add(kinds.Report(TOPIC, nid, document, "agreed", epoch, registry.checkpoint().decode()), *pair)
+        for agent in agents:
+            registry.add(kinds.Ballot(TOPIC, epoch, ((document,),), registry.checkpoint().decode()), agent)
+        registry.decide()
+    registry.publish("2.0", document=b"# Echo\n\nThe text comes back twice.\n")
+    return registry
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
+    async with socket_registry(tmp_path) as served:
+        served.registry = consensus().copy()
+        served.registry.now = int(time.time())
+        yield served
+
+
+@pytest.fixture
+async def home(made: SocketRegistry, tmp_path: Path) -> Home:
+    home = Home(made, tmp_path)
+    await home.tells("trust", "add", str(NAME))
+    await home.tells("policy", "allow", ALICE.did)
+    return home
+
+
+def yank(made: SocketRegistry, uri: str = uri_of(), *, successor: str | None = None) -> None:
+    made.registry.add(kinds.Status(uri, "yanked", successor=successor), ALICE)
+
+
+async def test_the_elected_protocol_of_a_topic_is_fetched_with_the_proof_of_the_decision(
+    made: SocketRegistry, home: Home, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    fetched = await home.tells("fetch", TOPIC, "--output", str(folder))
+    (index, decision), *_ = [(i, s) for i, s in reversed(made.registry.statements()) if isinstance(s.body, kinds.Decision)]
+    assert (fetched["uri"], fetched["election"]) == (uri_of(), "consensus")
+    assert fetched["decision"] == {"topic": TOPIC, "epoch": 2, "statement": decision.id, "index": index}
+    offline = verify_directory(folder, TrustedRegistries(home.folder), Policy([ALICE.did]))
+    assert decision.id in [logged.statement.id for logged in offline.evidence.statements] and offline.election == "consensus"
+
+    _, out, _ = await home.runs("fetch", TOPIC)
+    assert f"alice.example/echo 1.0 is the consensus of {TOPIC}: registry.example decided so in epoch 2, leaf {index}." in out
+    assert "100.0 % of the votes accept it" in out
+    assert "decision" not in await home.tells("fetch", uri_of())
+
+
+async def test_another_publisher_of_the_elected_document_serves_where_the_policy_admits_it(
+    made: SocketRegistry, home: Home, tmp_path: Path
+) -> None:
+    """The first one that the topic lists has no handler of an admitted publisher."""
+    document = made.registry.blobs[made.registry.document_of(uri_of()).sha256]
+    made.registry.publish("3.0", document=document)
+    assert (await home.tells("fetch", TOPIC))["uri"] == uri_of()
+    (home.folder / "policy.toml").write_text("")
+    error = (await home.tells("fetch", TOPIC, status=4))["error"]
+    assert (error["code"], error["step"]) == ("policy.publisher", 6)
+
+
+async def test_an_elected_protocol_that_was_taken_back_is_named_with_its_successor(made: SocketRegistry, home: Home) -> None:
+    yank(made, successor=uri_of("2.0"))
+    error = (await home.tells("fetch", TOPIC, status=4))["error"]
+    assert (error["code"], error["step"]) == ("status.yanked", 9)
+    assert "elected alice.example/echo 1.0" in error["message"] and f"its successor is {uri_of('2.0')}" in error["message"]
+    assert error["fix"].endswith(f"treaty fetch {uri_of('2.0')}")
+    assert not (home.folder / "treaty.lock").exists()
+
+
+async def test_a_topic_without_a_decision_is_not_yet(made: SocketRegistry, home: Home) -> None:
+    made.registry = with_echo()
+    error = (await home.tells("fetch", TOPIC, status=6))["error"]
+    assert error["code"] == "topic.undecided" and f"treaty topic {TOPIC} --explain" in error["fix"]
+
+
+async def test_an_absent_name_is_not_found_and_no_matter_of_trust(home: Home) -> None:
+    absent = {uri_of("9.9"): "protocol.unknown", f"sha256:{'0' * 64}": "resolve.unknown", "0" * 64: "resolve.unknown"}
+    for name, code in absent.items():
+        assert (await home.tells("fetch", name, status=5))["error"]["code"] == code
+    assert (await home.tells("fetch", "no/topic", status=5))["error"]["code"] == "topic.unknown"
+    untrusted = uri_of().replace("registry.example", "other.example")
+    assert (await home.tells("fetch", untrusted, status=4))["error"]["code"] == "registry.not-trusted"
+
+
+async def test_the_reason_that_matters_comes_first(made: SocketRegistry, home: Home) -> None:
+    (home.folder / "policy.toml").write_text("")
+    error = (await home.tells("fetch", uri_of(), status=4))["error"]
+    assert error["code"] == "policy.publisher" and error["fix"].endswith(f"treaty policy allow {ALICE.did}")
+    yank(made, successor=uri_of("2.0"))
+    error = (await home.tells("fetch", uri_of(), status=4))["error"]
+    assert (error["code"], error["step"]) == ("status.yanked", 9)
+    assert error["fix"].endswith(f"treaty fetch {uri_of('2.0')}")
+
+
+async def test_a_stranger_that_attached_a_handler_is_not_advised(made: SocketRegistry, home: Home) -> None:
+    made.registry.attach("2.0", signer=BOB)
+    error = (await home.tells("fetch", uri_of("2.0"), status=4))["error"]
+    assert error["code"] == "policy.publisher" and BOB.did in error["message"]
+    assert error["fix"].endswith("treaty policy allow DID")
+
+
+async def test_a_protocol_is_shown_on_one_screen(made: SocketRegistry, home: Home) -> None:
+    shown = await home.tells("info", uri_of())
+    body = made.registry.document_of(uri_of())
+    assert (shown["label"], shown["publisher"], shown["status"]) == ("alice.example/echo 1.0", ALICE.did, "active")
+    assert (shown["topic"], shown["election"], shown["hash"], shown["size"]) == (TOPIC, "consensus", body.sha256, body.size)
+    assert (shown["roles"], shown["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
+    assert [(each["publisher"], each["status"]) for each in shown["handlers"]] == [(ALICE.did, "active")]
+    text = " ".join((await home.runs("info", uri_of()))[1].split())
+    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(shown['issued'], dt.UTC).date()}, leaf" in text
+
+    yank(made, successor=uri_of("2.0"))
+    shown = await home.tells("info", uri_of())
+    assert (shown["status"], shown["successor"]) == ("yanked", uri_of("2.0"))
+    text = " ".join((await home.runs("info", uri_of()))[1].split())
+    assert f"treaty fetch {uri_of('2.0')}" in text and f"treaty fetch {uri_of()}" not in text
+    (handler,) = [s.body for _, s in made.registry.statements() if isinstance(s.body, kinds.Handler)]
+    made.registry.withdrawn.add(handler.wheel.sha256)
+    assert "roles" not in await home.tells("info", uri_of())
+    bare = await home.tells("info", uri_of("2.0"))
+    assert "roles" not in bare and bare["handlers"] == []
+    assert not (home.folder / "treaty.lock").exists()
+
+
+async def test_two_documents_are_compared_also_where_one_was_taken_back(made: SocketRegistry, home: Home) -> None:
+    assert (await home.tells("diff", uri_of(), uri_of()))["lines"] == []
+    yank(made)
+    found = await home.tells("diff", uri_of(), uri_of("2.0"))
+    assert "+The text comes back twice." in found["lines"] and found["is_cut"] is False
+    assert found["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
+    assert (await home.tells("diff", uri_of(), uri_of("9.9"), status=5))["error"]["code"] == "protocol.unknown"
+
+
+async def test_the_page_of_a_thing_is_opened(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, opened = "https://registry.example", tmp_path / "opened"
+    pages = {
+        uri_of(): uri_of(),
+        TOPIC: f"{root}/topics/{TOPIC}",
+        ALICE.did: f"{root}/identities/{ALICE.did}",
+        "0" * 64: f"{root}/hashes/{'0' * 64}",
+    }
+    for name, url in pages.items():
+        assert await home.tells("open", name) == {"url": url}
+    assert (await home.tells("open", "Not A Name", status=1))["error"]["code"] == "did.syntax"
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.write_text(url) > 0)
+    assert (await home.runs("open", TOPIC))[:2] == (0, f"✓ {pages[TOPIC]}\n")
+    assert opened.read_text() == pages[TOPIC]
+    monkeypatch.setattr(webbrowser, "open", lambda url: False)
+    assert (await home.runs("open", TOPIC))[:2] == (0, f"{pages[TOPIC]}\n")
