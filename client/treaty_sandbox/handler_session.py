@@ -322,9 +322,7 @@ class HandlerSession:
         async with self._awake() as worker:
             snapshot = self._bounded(worker, await worker._ask("bytes", bytes, "copy", self._number, MAX_SNAPSHOT))
             number = await worker._open(self.role, self._parameters, snapshot)
-        return HandlerSession(
-            worker, number, self._rules.copy(), self._parameters, snapshot if self._rules.role.is_shared else None
-        )
+        return HandlerSession(worker, number, self._rules.copy(), self._parameters, self._snapshot)
 
     async def close(self) -> None:
         """Remove the session from its worker, which continues. Never raises.

@@ -173,7 +173,8 @@ class LocalSession:
 
     async def branch(self) -> LocalSession:
         """Return another session that continues from here."""
-        return LocalSession(self._rules.copy(), self._start, self._seed, self._session.snapshot(), max_ignored=self._max_ignored)
+        rules, snapshot = self._rules.copy(), self._session.snapshot()
+        return LocalSession(rules, self._start, self._seed, snapshot, max_ignored=self._max_ignored)
 
     async def close(self) -> None:
         self._rules.ended = True
