@@ -65,6 +65,11 @@ for _group, _commands in {
     "Write and publish protocols": {
         "new": ("authoring:new", "Write a folder with a new protocol that passes `treaty test`.", "hotel --topic travel/hotel"),
         "document": ("authoring:document", "Write the part of a document that follows from its manifest.", "hotel"),
+        "import": (
+            "importing:import_",
+            "Make a protocol from an OpenAPI, OpenRPC, MCP or A2A description.",
+            "openapi hotel.json hotel --topic travel/hotel",
+        ),
         "test": ("authoring:test", "Check a protocol as publishing would, and replay its vectors.", "hotel --watch"),
         "record": ("authoring:record", "Add recorded sessions to a project as vectors.", "hotel recordings/session.json"),
         "stubs": ("authoring:stubs", "Write typed Python for the operations of a protocol.", f"{_URI} --output hotel.py"),

@@ -18,7 +18,7 @@ import asyncio
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import cached_property
@@ -28,8 +28,6 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from treaty_client.authoring.building import build
-from treaty_client.authoring.check import check_project
-from treaty_client.authoring.document import write_document
 from treaty_client.authoring.manifest import manifest_problems
 from treaty_client.authoring.new_project import MAX_SUMMARY, NewProtocol, check_free, project_head, write_files
 from treaty_client.protocols.project import DOCUMENT, MANIFEST, load_project
@@ -45,31 +43,15 @@ from treaty_sandbox.vectors import LOCAL, PEER
 from ..sessions.call_context import CallContext
 from ..sessions.operation_errors import OperationError
 from ..sessions.operations import Functions
+from .checked_files import write_checked
 from .class_document import class_prose
 from .described_method import NO_ANSWER, DescribedMethod, MethodExample, describe_method, fault_of
-from .exchange import Answered, Exchange
+from .exchange import Answered, Exchange, with_errors
+from .two_roles import NOT_CONFORMING, PROVIDER, REQUESTER, manifest_of
 
-REQUESTER, PROVIDER = "requester", "provider"
 _TIMEOUT = 10
 # A stream may have no end.
 _MAX_ITEMS = 8
-_NOT_CONFORMING = "The request does not conform to the protocol."
-_ROLES = {
-    REQUESTER: {"peer": PROVIDER, "invokes": []},
-    PROVIDER: {"peer": REQUESTER, "calls": []},
-}
-_ERROR_FORM = {"id": "$id", "type": "error", "code": "$code", "message": "$message"}
-_FORMS: Mapping[bool, Mapping[str, Mapping[str, str]]] = {
-    False: {"response": {"id": "$id", "type": "response", "result": "$result"}, "error": _ERROR_FORM},
-    True: {
-        "item": {"id": "$id", "type": "item", "item": "$item"},
-        "end": {"id": "$id", "type": "end"},
-        "error": _ERROR_FORM,
-        "more": {"id": "$id", "type": "more", "count": "$count"},
-        "cancel": {"id": "$id", "type": "cancel"},
-    },
-}
-_REQUEST = {"id": "$id", "type": "request", "operation": "$operation", "arguments": "$arguments"}
 
 
 def load_class(place: str) -> type:
@@ -97,15 +79,10 @@ async def write_class_project(folder: Path, described: type, new: NewProtocol) -
         place = Path(scratch) / "project"
         write_files(place, protocol.files)
         files = {**protocol.files, **await protocol.vectors(build(load_project(place)))}
-        whole = Path(scratch) / "whole"
-        write_files(whole, files)
-        write_document(whole)
-        files[DOCUMENT] = (whole / DOCUMENT).read_text(encoding="utf-8")
-        check = await check_project(whole)
-        if not check.passed:
-            first = [*(problem.error.message for problem in check.problems), *map(str, check.mismatches)][0]
-            raise Malformed(AgentCode.FUNCTION, f"{described.__name__} cannot become a protocol: {first}")
-    return write_files(folder, files)
+    try:
+        return await write_checked(folder, files)
+    except ValueError as error:
+        raise Malformed(AgentCode.FUNCTION, f"{described.__name__} cannot become a protocol: {error}") from error
 
 
 class ClassProtocol:
@@ -155,15 +132,7 @@ class ClassProtocol:
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:
-        names = [method.name for method in self._methods]
-        forms: dict[str, Any] = {"request": _REQUEST}
-        for method in self._methods:
-            forms |= _FORMS[method.is_stream]
-        return {
-            "operations": {method.name: _operation(method) for method in self._methods},
-            "roles": {REQUESTER: {**_ROLES[REQUESTER], "calls": names}, PROVIDER: {**_ROLES[PROVIDER], "invokes": names}},
-            "messages": {"*": forms},
-        }
+        return manifest_of({method.name: _operation(method) for method in self._methods})
 
     async def _calls(self, method: DescribedMethod, operation: Operation) -> list[Answered]:
         """Return a call for each example, and one for each error that no example has."""
@@ -174,12 +143,7 @@ class ClassProtocol:
             fix = f"Add an example to its docstring: >>> {method.name}({', '.join(method.arguments['required'])}), with literals."
             raise fault_of(method.name, "it needs arguments and has no example, so there is no vector", fix=fix)
         calls = [Answered(example.arguments, await self._answer(method, operation, example)) for example in examples]
-        reached = {call.answer.code for call in calls if isinstance(call.answer, Failure)}
-        return calls + [
-            Answered(calls[0].arguments, Failure(code=code, message=meaning))
-            for code, meaning in operation.errors.items()
-            if code not in reached
-        ]
+        return with_errors(calls, operation)
 
     async def _answer(self, method: DescribedMethod, operation: Operation, example: MethodExample) -> Any:
         if example.answer is not NO_ANSWER:
@@ -235,7 +199,7 @@ def _public_methods(described: type) -> Iterator[tuple[str, Callable[..., Any]]]
 
 
 def _operation(method: DescribedMethod) -> dict[str, Any]:
-    errors = {400: _NOT_CONFORMING, **method.errors}
+    errors = {400: NOT_CONFORMING, **method.errors}
     first = method.text.partition("\n\n")[0]
     return {
         **({"kind": "stream"} if method.is_stream else {}),

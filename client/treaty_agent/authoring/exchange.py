@@ -24,6 +24,16 @@ class Answered:
     answer: Value | Sequence[Value] | Failure
 
 
+def with_errors(calls: Sequence[Answered], operation: Operation) -> list[Answered]:
+    """Return the calls, and one for each error of the operation that none of them has."""
+    reached = {call.answer.code for call in calls if isinstance(call.answer, Failure)}
+    return [*calls] + [
+        Answered(calls[0].arguments, Failure(code=code, message=meaning))
+        for code, meaning in operation.errors.items()
+        if code not in reached
+    ]
+
+
 @dataclass(slots=True)
 class _Side:
     session: LoadedSession

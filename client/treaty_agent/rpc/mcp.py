@@ -32,25 +32,29 @@ class McpSession:
         self._headers: dict[str, str] = {}
 
     async def tools(self) -> tuple[RemoteMethod, ...]:
-        """Return the tools of the server.
+        """Return the tools of the server. Raises as `listed`."""
+        return tuple(read_tool(tool, self._url) for tool in await self.listed())
+
+    async def listed(self) -> list[Any]:
+        """Return the tools of the server as it lists them.
 
         Raises `Malformed` (`rpc.answer`), `TooLarge` (`rpc.answer`) and the errors of `RpcExchange.call`.
         """
         await self._begin()
-        methods: list[RemoteMethod] = []
+        listed: list[Any] = []
         cursor = None
         for _ in range(MAX_PAGES):
             page = await self._request("tools/list", {"cursor": cursor} if cursor else {})
             match page:
                 case {"tools": list(tools)}:
-                    methods += [self._tool(tool) for tool in tools[: MAX_METHODS + 1]]
+                    listed += tools[: MAX_METHODS + 1]
                 case _:
                     raise self._malformed("the list of tools has another form")
             cursor = page.get("nextCursor")
-            if len(methods) > MAX_METHODS:
+            if len(listed) > MAX_METHODS:
                 break
             if not isinstance(cursor, str) or not cursor:
-                return tuple(methods)
+                return listed
         raise TooLarge(RpcCode.ANSWER, f"{self._url} lists more than {MAX_METHODS} tools or {MAX_PAGES} pages.")
 
     async def call(self, tool: RemoteMethod, arguments: Mapping[str, Value]) -> Value:
@@ -93,20 +97,26 @@ class McpSession:
         result, _ = await self._exchange.call(self._url, method, params, self._headers)
         return result
 
-    def _tool(self, tool: Any) -> RemoteMethod:
-        # The depth is bounded first, because the schemas are rewritten by recursion.
-        measure(tool, RpcCode.ANSWER, f"The tools of {self._url}")
-        match tool:
-            case {"name": str(name), "inputSchema": dict(parameters)} if name and len(name) <= 200:
-                result = tool.get("outputSchema")
-                return RemoteMethod(
-                    name=name,
-                    url=self._url,
-                    parameters=local_schema(parameters),
-                    result=local_schema(result) if isinstance(result, dict) else None,
-                    description=printable(str(tool.get("description") or ""), MAX_DESCRIPTION),
-                )
-        raise self._malformed("a tool has no name or no schema of its input")
-
     def _malformed(self, why: str) -> Malformed:
-        return Malformed(RpcCode.ANSWER, f"The tools of {self._url} cannot be read: {why}.")
+        return _malformed(self._url, why)
+
+
+def read_tool(tool: Any, url: str) -> RemoteMethod:
+    """Return a tool of the answer to `tools/list`. Raises `Malformed` (`rpc.answer`)."""
+    # The depth is bounded first, because the schemas are rewritten by recursion.
+    measure(tool, RpcCode.ANSWER, f"The tools of {url}")
+    match tool:
+        case {"name": str(name), "inputSchema": dict(parameters)} if name and len(name) <= 200:
+            result = tool.get("outputSchema")
+            return RemoteMethod(
+                name=name,
+                url=url,
+                parameters=local_schema(parameters),
+                result=local_schema(result) if isinstance(result, dict) else None,
+                description=printable(str(tool.get("description") or ""), MAX_DESCRIPTION),
+            )
+    raise _malformed(url, "a tool has no name or no schema of its input")
+
+
+def _malformed(url: str, why: str) -> Malformed:
+    return Malformed(RpcCode.ANSWER, f"The tools of {url} cannot be read: {why}.")

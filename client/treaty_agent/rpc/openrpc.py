@@ -8,7 +8,7 @@ The document is foreign. It has at most 64 methods and the size of a `treaty_han
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -48,21 +48,25 @@ def _method(item: object, url: str, servers: object, definitions: Mapping[str, A
     params, result = item.get("params", []), item.get("result")
     if not isinstance(params, list) or not all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in params):
         raise _malformed(url, f"the parameters of {printable(name, 80)} are no list of named schemas")
-    schema = {
-        "type": "object",
-        "properties": {one["name"]: one.get("schema", {}) for one in params},
-        "required": [one["name"] for one in params if one.get("required") is True],
-        "additionalProperties": False,
-    }
     by_position = item.get("paramStructure") == "by-position"
     return RemoteMethod(
         name=name,
         url=_server(item.get("servers") or servers, url),
-        parameters=local_schema(schema, definitions),
+        parameters=local_schema(parameters_schema(params), definitions),
         result=local_schema(result["schema"], definitions) if isinstance(result, dict) and "schema" in result else None,
         description=printable(str(item.get("description") or item.get("summary") or ""), MAX_DESCRIPTION),
         order=tuple(one["name"] for one in params) if by_position else None,
     )
+
+
+def parameters_schema(params: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the schema of an object with all arguments. `params`: of a method, each with its name."""
+    return {
+        "type": "object",
+        "properties": {param["name"]: param.get("schema", {}) for param in params},
+        "required": [param["name"] for param in params if param.get("required") is True],
+        "additionalProperties": False,
+    }
 
 
 def _server(servers: object, url: str) -> str:
