@@ -36,7 +36,7 @@ LINES = {
     "treaty_aip": 3_350,
     "treaty_anp": 9_600,
     "treaty_client": 12_600,
-    "treaty_command": 4_500,
+    "treaty_command": 4_600,
     "treaty_consensus": 14_400,
     "treaty_handler": 1_500,
     "treaty_handoff": 3_800,
