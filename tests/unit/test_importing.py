@@ -8,28 +8,34 @@ import asyncio
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from loopback import Loopback
 from public_descriptions import PETSTORE, ROUTE_PLANNER, SIMPLE_MATH, TIME_TOOLS
 
 from treaty_agent import OperationError
+from treaty_agent.importing.decoding import MAX_SOURCE
 from treaty_agent.importing.description import ImportedDescription, Inexpressible
 from treaty_agent.importing.imported_project import ImportedProject, ImportResult, licence_of
 from treaty_agent.importing.operation_names import OperationNames
 from treaty_agent.importing.schema_example import example_of
 from treaty_agent.importing.schema_import import SchemaBudget, SchemaImport, compile_schema
-from treaty_agent.importing.source import READERS
+from treaty_agent.importing.source import READERS, read_source
 from treaty_agent.testing import PeerDouble, Simulation
 from treaty_client.authoring.check import check_project
 from treaty_client.authoring.new_project import NewProtocol
 from treaty_client.protocols.project import load_project
-from treaty_consensus.errors import Malformed, Refused
+from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError
+from treaty_io.network.hosts import Address
 
 COMMAND = "from treaty_command.main import main; main()"
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "importing.md").read_text(encoding="utf-8")
@@ -258,3 +264,63 @@ async def test_a_tool_with_another_form_is_listed(tmp_path: Path) -> None:
     result = await imported("mcp", {"tools": tools, "nextCursor": "x"}, tmp_path / "tools")
     assert [one.place for one in result.omissions] == ["tool 1", "tool no_schema", "the next page"]
     assert tomllib.loads((tmp_path / "tools" / "protocol.toml").read_text())["summary"] == "Call getCurrentTime, convertTime."
+
+
+@asynccontextmanager
+async def serving(loopback: Loopback, replies: Mapping[str, bytes]) -> AsyncIterator[list[str]]:
+    """A host that answers each request by the path of its first line, or by the method of JSON-RPC in its body. Yields those that
+    arrived."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    loopback.authority.issue_cert("pets.example").configure_cert(tls)
+    asked: list[str] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r")[0] or 0)
+        request = json.loads(await reader.readexactly(length) or b"{}")
+        asked.append(request.get("method") or head.split()[1])
+        body = replies[asked[-1]].replace(b'"ID"', str(request.get("id")).encode())
+        status = b"302 Found\r\nLocation: /pets.json" if body == b"elsewhere" else b"200 OK"
+        header = b"Content-Type: application/json\r\nContent-Length: %d" % len(body)
+        writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, header, body))
+        with suppress(ConnectionError):  # of a body that the reader cuts
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    loopback.addresses["pets.example"] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        yield asked
+    finally:
+        server.close()
+
+
+async def test_a_url_is_fetched_by_the_rules_for_strangers(tmp_path: Path) -> None:
+    loopback = Loopback(tmp_path)
+    listed = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": TIME_TOOLS["result"]}).encode()
+    begun = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": {"protocolVersion": "2025-06-18"}}).encode()
+    replies = {
+        "/pets.json": json.dumps(PETSTORE).encode(),
+        "/moved": b"elsewhere",
+        "/large": b" " * (MAX_SOURCE + 1),
+        "initialize": begun,
+        "notifications/initialized": b"",
+        "tools/list": listed,
+    }
+    async with serving(loopback, replies) as asked:
+        network = loopback.network()
+        description, data = await read_source("openapi", "https://pets.example/pets.json", network)
+        assert (len(description.operations), data) == (18, replies["/pets.json"])
+        tools, _ = await read_source("mcp", "https://pets.example/mcp", network, ["convert_time"])
+        assert [operation.wish for operation in tools.operations] == ["convert_time"]
+        for place in ("https://pets.example/moved", "https://pets.example/large"):
+            with pytest.raises(TreatyError):
+                await read_source("openapi", place, network)
+        assert asked == ["/pets.json", "initialize", "notifications/initialized", "tools/list", "/moved", "/large"]
+        # Neither without encryption nor at an address of this machine, which only `--resolve` may name.
+        for place in ("http://pets.example/pets.json", "https://127.0.0.1/pets.json", "https://localhost/pets.json"):
+            with pytest.raises(TreatyError):
+                await read_source("openapi", place, network)
+        assert len(asked) == 6
+    with pytest.raises(NotFound, match="No such file"):
+        await read_source("openapi", str(tmp_path / "none.json"), network)
