@@ -60,7 +60,7 @@ for _group, _commands in {
             "travel/hotel-booking",
         ),
         "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry.", "hotel"),
-        "diff": ("difference:diff", "Compare the documents of two protocols.", f"{_URI} {_NEXT}"),
+        "diff": ("difference:diff", "Compare the documents and operations of two protocols.", f"{_URI} {_NEXT}"),
     },
     "Write and publish protocols": {
         "new": ("authoring:new", "Write a folder with a new protocol that passes `treaty test`.", "hotel --topic travel/hotel"),

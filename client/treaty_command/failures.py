@@ -60,7 +60,7 @@ def failure_of(error: Exception) -> TreatyError | None:
                 # Cyclopts wraps the message in a box of its own. Only its words are needed.
                 words = " ".join(str(error).split())
             except ImportError:  # it looks for a similar command, in modules whose libraries may not be installed
-                words = f"Unknown command {' '.join(error.unused_tokens or ())[:80]!r}."
+                words = f"Unknown command {(error.unused_tokens or [''])[0][:80]!r}."
             return Malformed(SystemCode.USAGE, words, fix=f"Show the options: {command} --help")
         # A full disk or a path of the command line: the user can act on it, so it is no traceback.
         case OSError():

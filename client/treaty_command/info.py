@@ -14,10 +14,9 @@ from treaty_client.protocols.answers import Answers, ProvenAnswer
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.blobs import check_bytes
-from treaty_client.protocols.verification.records import OfferedHandler
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
 from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge
-from treaty_consensus.handler import read_wheel
+from treaty_consensus.handler import Manifest, read_wheel
 from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Newer, Publish, Status
 from treaty_consensus.printable import escaped
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
@@ -37,8 +36,11 @@ def info(uri: Annotated[Uri, Parameter(help="The protocol's URI.")], /, *, optio
             value["handlers"] = [
                 {"filename": each.body.filename, "publisher": each.publisher, "status": _state(each.status)} for each in handlers
             ]
-            own = [handler for handler in handlers if handler.publisher == value["publisher"]]
-            return {**value, **(await _interface(fetcher, parsed, own[-1]) if own else {})}
+            manifest = await read_manifest(fetcher, parsed, answer)
+            if manifest is not None:
+                value["roles"] = {role.name: sorted(role.calls) for role in manifest.roles.values()}
+                value["operations"] = {name: operation.kind.value for name, operation in manifest.operations.items()}
+            return value
 
     value = run(work())
     table = Table(Column(style="dim"), Column(overflow="fold"), box=None, show_header=False)
@@ -78,18 +80,18 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
     }
 
 
-async def _interface(fetcher: Fetcher, uri: ProtocolUri, handler: OfferedHandler) -> dict[str, Any]:
-    """Return the roles and operations of a handler, if its wheel can be read."""
+async def read_manifest(fetcher: Fetcher, uri: ProtocolUri, answer: ProvenAnswer) -> Manifest | None:
+    """Return the manifest of the newest handler that the publisher of a protocol attached, if there is one that can be read."""
+    author = answer.evidence.published(str(uri)).statement.author.text
+    own = [handler.body for handler in offered_handlers(answer.evidence, uri) if handler.publisher == author]
+    if not own:
+        return None
     try:
-        wheel = await fetcher.client(uri.origin).blob(handler.body.wheel)
-        check_bytes(wheel, handler.body.wheel, "wheel")
-        manifest = read_wheel(handler.body.filename, wheel).manifest
+        wheel = await fetcher.client(uri.origin).blob(own[-1].wheel)
+        check_bytes(wheel, own[-1].wheel, "wheel")
+        return read_wheel(own[-1].filename, wheel).manifest
     except (Gone, NotFound, Malformed, Refused, TooLarge):  # withdrawn, or no handler: its publisher chose the bytes
-        return {}
-    return {
-        "roles": {role.name: sorted(role.calls) for role in manifest.roles.values()},
-        "operations": {name: operation.kind.value for name, operation in manifest.operations.items()},
-    }
+        return None
 
 
 def _state(status: Status | Newer | None) -> str:

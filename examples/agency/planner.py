@@ -7,6 +7,9 @@ middle, goes on where it was.
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+
 from treaty_agent import Agent, CallContext, OperationError
 
 from .ledger import Ledger
@@ -49,7 +52,7 @@ class Agency:
     """The business of the agency."""
 
     def __init__(self, agent: Agent, ledger: Ledger) -> None:
-        self.agent, self.ledger = agent, ledger
+        self.agent, self.ledger, self.turns = agent, ledger, defaultdict[str, asyncio.Lock](asyncio.Lock)
         self.vendors = [VendorPeer(agent, domain) for domain in ("flights.example", "hotels.example")]
         self.bank = agent.peer("payments.example", topic="travel/payment")
         self.rides = agent.peer("rides.example", topic="travel/rides", role="customer")
@@ -57,12 +60,17 @@ class Agency:
     async def arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
         if not self.ledger.is_of(trip, owner_of(context)):
             raise OperationError(404, "There is no such trip.")
+        # A traveller that lost its connection asks in another session, and the first run may not know of it yet.
+        async with self.turns[trip]:
+            return await self._arrange(trip, place, day, name, context)
+
+    async def _arrange(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
         if known := self.ledger.find(trip, "arranged"):
             return known.price
         if known := self.ledger.find(trip, "lost"):
             raise OperationError(known.price, known.detail)
         try:
-            price = sum([await vendor.book(trip, place, day, name) for vendor in self.vendors])
+            price = await self._book(trip, place, day, name, context)
             traveller = next(session for session in self.agent.sessions() if session.id == context.session)
             if not await traveller.call("approve", trip=trip, price=price):
                 raise OperationError(403, "The traveller did not approve the price.")
@@ -76,6 +84,14 @@ class Agency:
             self.ledger.add(trip, "lost", error.status, error.message, owner_of(context))
             raise OperationError(error.status, error.message) from error
         self.ledger.add(trip, "arranged", price, owner=owner_of(context))
+        return price
+
+    async def _book(self, trip: str, place: str, day: str, name: str, context: CallContext) -> int:
+        """Book the legs, and return their price. Booked legs are known by the ledger: the vendors may be sold out since."""
+        if known := self.ledger.find(trip, "booked"):
+            return known.price
+        price = sum([await vendor.book(trip, place, day, name) for vendor in self.vendors])
+        self.ledger.add(trip, "booked", price, owner=owner_of(context))
         return price
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from handoffs import DATA, loaded_handler
+from handoffs import DATA
 from meetings import LAPTOP, MAX_AGE, TOPIC, URI_2, Party, buyer, identity, meeting, shop
 
 from treaty_agent import Identity, Policy
@@ -18,8 +21,10 @@ from treaty_agent.sessions.opening import PeerPins
 from treaty_agent.testing.virtual_time import run
 from treaty_client.policy import Encryption
 from treaty_consensus.errors import Refused
-from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send
+from treaty_handler import Effect, Event, Opened, PeerJoined, PeerLost, Persist, Received, Send, SetTimer
 from treaty_handoff import Kind, build
+from treaty_handoff.handler import handler
+from treaty_handoff.handler.broker_session import MAX_MEMBERS
 from treaty_io.identity import ClaimedPeer, ProvedPeer
 from treaty_sandbox.interface import RunningHandler
 
@@ -68,15 +73,17 @@ class Broker:
 
     def __init__(self, stored: dict[str, bytes] | None = None) -> None:
         self.stored, self.parameters = {} if stored is None else stored, {"peer": "", "seed": "0" * 32}
-        self.session = loaded_handler().handler.open("broker", self.parameters)
+        self.session = handler.open("broker", self.parameters)
+        self.now = 1_700_000_000_000
         self.handle(Opened(stored=dict(self.stored)))
 
     def handle(self, event: Event) -> list[tuple[str, str]]:
         """Give it an event: whom it sends what, the status of a report or `waits`."""
         if not isinstance(event, Opened):
-            self.session = loaded_handler().handler.open("broker", self.parameters, self.session.snapshot())
+            self.session = handler.open("broker", self.parameters, self.session.snapshot())
+        self.now += 1_000
         sent = []
-        for effect in self.session.handle(event):
+        for effect in self.session.handle(replace(event, at=self.now)):
             match effect:
                 case Persist(key=key, value=None):
                     self.stored.pop(key, None)
@@ -89,9 +96,28 @@ class Broker:
     def joins(self, peer: str, *, is_proved: bool) -> None:
         self.handle(PeerJoined(peer=peer, role="member", is_proved=is_proved))
 
-    def says(self, peer: str, *, recipient: str, kind: Kind = Kind.TASK_TRANSFER, data: Any = None) -> list[tuple[str, str]]:
-        now = datetime(2030, 1, 1, tzinfo=UTC)
-        message = build(kind, data or DATA[kind], sender=peer, recipient=recipient, task="t", state="OPEN", now=now)
+    def member(self, peer: str, *, is_proved: bool = True, data: Any = None) -> str:
+        """Join as a name that is the DID, and return the answer."""
+        self.joins(peer, is_proved=is_proved)
+        return self.says(peer, kind=Kind.NOTIFICATION, recipient="broker", data=data or JOIN)[0][1]
+
+    @property
+    def names(self) -> set[str]:
+        value = json.loads(self.session.snapshot())
+        return set(value["members"])
+
+    def says(
+        self,
+        peer: str,
+        *,
+        recipient: str,
+        kind: Kind = Kind.TASK_TRANSFER,
+        data: Any = None,
+        sender: str = "",
+        name: str | None = None,
+    ) -> list[tuple[str, str]]:
+        parts: Any = {"sender": sender or peer, "recipient": recipient, "task": "t", "state": "OPEN", "message_id": name}
+        message = build(kind, data or DATA[kind], now=datetime(2030, 1, 1, tzinfo=UTC), **parts)
         return self.handle(Received(peer=peer, data=json.dumps(message).encode()))
 
 
@@ -204,6 +230,80 @@ def test_a_name_at_a_broker_and_what_waits_under_it_are_for_the_proofs_of_its_ow
     broker.handle(PeerLost(peer=BOB))
     broker.joins(BOB, is_proved=True)
     assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED"), (BOB, "waits")]
+
+
+@pytest.mark.threat(341)
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_claimed_did_keeps_neither_a_name_nor_messages_at_a_broker(rests: bool) -> None:
+    broker = Broker()
+    assert [broker.member(ADA), broker.member(BOB, is_proved=False)] == ["ACCEPTED", "ACCEPTED"]
+    if rests:
+        # The session ends before the member leaves. The next one has the message, and no member with this name.
+        assert broker.says(ADA, recipient=BOB) == [(BOB, "waits"), (ADA, "ACCEPTED")]
+        broker = Broker(broker.stored)
+        broker.joins(ADA, is_proved=True)
+        assert broker.member(ADA) == "ACCEPTED"
+    else:
+        assert broker.says(ADA, recipient=BOB) == [(BOB, "waits"), (ADA, "ACCEPTED")]
+        # Its sender learns that nothing waits.
+        assert broker.handle(PeerLost(peer=BOB)) == [(ADA, "FAILED")]
+    assert broker.names == {ADA} and not any(key.startswith("wait:") for key in broker.stored)
+    assert broker.says(ADA, recipient=BOB) == [(ADA, "REJECTED")]
+    # Who claims the DID next gets the name anew, and nothing that was sent under it.
+    broker.joins(BOB, is_proved=False)
+    assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED")]
+
+
+@pytest.mark.threat(341)
+def test_the_next_agent_of_a_name_reports_on_no_message_of_the_former_one() -> None:
+    def report(status: str) -> list[tuple[str, str]]:
+        data = {"in_reply_to": task, "status": status}
+        return broker.says(BOB, kind=Kind.STATUS_UPDATE, recipient=ADA, data=data, sender="pool")
+
+    broker, task = Broker(), str(uuid.uuid4())
+    joining = {"event": "JOIN", "attributes": {"groups": ["pool"]}}
+    assert [broker.member(ADA), broker.member(BOB, is_proved=False, data=joining)] == ["ACCEPTED", "ACCEPTED"]
+    assert broker.says(ADA, recipient="pool", name=task) == [(BOB, "waits"), (ADA, "ACCEPTED")]
+    assert report("ACCEPTED") == [] and report("IN_PROGRESS") == [(ADA, "IN_PROGRESS")]
+    broker.handle(PeerLost(peer=BOB))
+    assert broker.member(BOB, is_proved=False, data=joining) == "ACCEPTED"
+    assert report("COMPLETED") == []
+
+
+@pytest.mark.threat(374)
+def test_an_agent_with_many_dids_locks_no_names_and_takes_none_of_those_before_it() -> None:
+    broker = Broker()
+    for peer in (ADA, BOB):
+        assert broker.member(peer) == "ACCEPTED"
+    broker.handle(PeerLost(peer=BOB))
+    assert broker.says(ADA, recipient=BOB) == [(ADA, "ACCEPTED")]
+    for number in range(2 * MAX_MEMBERS):
+        mallory = f"did:key:z{number}"
+        assert broker.member(mallory) == "ACCEPTED"
+        # It also lets a message wait under each of its names, as long as there is room.
+        broker.says(mallory, kind=Kind.NOTIFICATION, recipient=mallory)
+        broker.handle(PeerLost(peer=mallory))
+    assert len(broker.names) == MAX_MEMBERS
+    before = dict(broker.stored)
+    assert broker.member("did:wba:claimed.example", is_proved=False) == "REJECTED" and broker.stored == before
+    assert broker.member("did:wba:honest.example") == "ACCEPTED"
+    assert {ADA, BOB, "did:wba:honest.example"} <= broker.names and len(broker.names) == MAX_MEMBERS
+    # The name and the message of the member that is away are still its own.
+    broker.joins(BOB, is_proved=True)
+    assert broker.says(BOB, kind=Kind.NOTIFICATION, recipient="broker", data=JOIN) == [(BOB, "ACCEPTED"), (BOB, "waits")]
+
+
+@pytest.mark.threat(374)
+def test_no_name_of_a_member_ends_the_session_of_a_broker() -> None:
+    broker = Broker()
+    for number, name in enumerate(("x" * 64, "中" * 64, "a b/c?*#", "send:", "ä")):
+        broker.joins(f"did:key:z{number}", is_proved=True)
+        message = build(Kind.NOTIFICATION, JOIN, sender=name, recipient="broker", task="t", state="OPEN", now=datetime.now(UTC))
+        effects = broker.session.handle(Received(peer=f"did:key:z{number}", data=json.dumps(message).encode()))
+        given = [*effects, *broker.session.handle(PeerLost(peer=f"did:key:z{number}"))]
+        keys = [effect.key for effect in given if isinstance(effect, Persist)]
+        keys += [effect.name for effect in given if isinstance(effect, SetTimer)]
+        assert len(keys) == 2 and all(re.fullmatch("[A-Za-z0-9._:-]{1,64}", key) for key in keys)
 
 
 def test_a_claim_is_never_equal_to_a_proof() -> None:

@@ -13,7 +13,7 @@ from handoffs import DATA, Inbox, World, drained, until
 from treaty_agent import Identity
 from treaty_consensus.errors import Malformed, Unauthorized, Unavailable
 from treaty_handoff import Coordinator, Handling, Kind, Outcome, Permissions, SenderGrant, Status, Step
-from treaty_handoff.envelopes import envelope
+from treaty_handoff.envelopes import asking_proof, envelope
 from treaty_handoff.http import create_app
 
 TASK, NOTE, STATUS, ASK = Kind.TASK_TRANSFER, Kind.NOTIFICATION, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
@@ -99,14 +99,14 @@ async def test_only_a_proved_sender_gets_a_report(here: World) -> None:
     step = await coordinator.start("task-1", {})
     await begun.wait()
     forged = here.message(TASK, "lead", "worker", message_id=step)
-    forged["payload"]["data"] = {}
+    forged["payload"]["data"] = {"objective": 7}
     for body in (raw(forged), envelope(forged, Identity.create())):
         processed = await worker.receive(body)
         assert processed.answers == [] and processed.error is not None
     assert await position() == ""
     # A proved sender gets its report, once however often the invalid message comes.
     proved = here.message(TASK, "lead", "worker")
-    proved["payload"]["data"] = {}
+    proved["payload"]["data"] = {"objective": 7}
     for _ in range(2):
         (answer,) = (await worker.receive(envelope(proved, lead_key))).answers
         assert answer["payload"]["data"]["status"] == "REJECTED"
@@ -194,7 +194,15 @@ async def test_an_id_belongs_to_its_sender(here: World) -> None:
     assert (first.status, second.status) == (Status.COMPLETED, Status.COMPLETED)
     assert effects == [same, task] and len(keys) == 2
     assert first.answers[0]["metadata"]["message_id"] != second.answers[0]["metadata"]["message_id"]
-    assert await here.journals[support.name].waiting() == 2
+    # Nor does it get the answers of the other, and an agent that proves nothing gets none.
+    message_id = task["metadata"]["message_id"]
+    for key, processed in ((desk_key, second), (mallory_key, first)):
+        asked = await support.asked(message_id, asking_proof(message_id, key))
+        assert asked is not None and asked.answers == processed.answers
+    assert await support.asked(message_id) is None
+    assert await support.asked(message_id, asking_proof(message_id, Identity.create())) is None
+    with pytest.raises(Unauthorized):
+        await support.asked(message_id, asking_proof(message_id, desk_key)[:-4] + "AA==")
 
 
 @pytest.mark.threat(266)
@@ -256,7 +264,7 @@ async def test_stored_states_and_texts_of_errors_are_sealed(here: World) -> None
             raise RuntimeError("Secret Person is unknown.")
         return Outcome(detail="Secret Person was called.")
 
-    await support.receive(raw(here.message(TASK, "desk", "support")))
+    await support.receive(raw(here.message(TASK, "desk", "support")), queue=here.name("support"))
     failed = here.message(TASK, "desk", "support", data={**DATA[TASK], "objective": "fail"})
     await support.receive(raw(failed))
     journal = here.journals[support.name]

@@ -46,7 +46,7 @@ RUN = {
     ("docs/guides/handlers.md", "json"): (1, "unit/test_guide_handlers.py"),
     ("docs/guides/handlers.md", "python"): (5, "unit/test_guide_handlers.py"),
     ("docs/guides/handlers.md", "sh"): (5, "unit/test_guide_handlers.py"),
-    ("docs/guides/handoff.md", "python"): (6, "unit/test_guide_handoff.py"),
+    ("docs/guides/handoff.md", "python"): (7, "unit/test_guide_handoff.py"),
     ("docs/guides/importing.md", "json"): (1, "unit/test_importing.py"),
     ("docs/guides/importing.md", "sh"): (1, "unit/test_importing.py"),
     ("docs/guides/middleware.md", "python"): (5, "unit/test_guide_middleware.py"),

@@ -25,7 +25,6 @@ TAKING = {
     "treaty_agent/sessions/handler_state.py": {"of_proved": "peer"},
     "treaty_agent/sessions/shared_handler.py": {"_make_way": "peer"},
     "treaty_handoff/permissions.py": {"check": "signer", "grant": "signer"},
-    "treaty_handoff/processing.py": {"_once": "signer", "_fail": "signer", "_after_failure": "signer", "_handling": "signer"},
 }
 """The parameters that mean a proof."""
 MEANT_AS_PROOF = """

@@ -65,7 +65,7 @@ def test_an_author_comes_from_a_folder_to_a_consensus(tmp_path: Path) -> None:
         "The published handler passes: 10 vectors reach 24 of 24",
         "✓ appointment.py",
         "before, 24 of 24",
-        "appointment/1.0 is the consensus",
+        "/appointment 1.0 is the consensus",
     )
     places = [done.stdout.index(text) for text in told]
     assert places == sorted(places)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import treaty_client
@@ -36,19 +32,6 @@ DATA: dict[Kind, dict[str, Any]] = {
     Kind.APPROVAL_REQUEST: {"subject": "Replace the router?"},
 }
 """Valid data of each kind."""
-
-
-@cache
-def loaded_handler() -> ModuleType:
-    """Load the modules of the handler outside of the sandbox."""
-    spec = spec_from_file_location(
-        "treaty_handler_handoff", FOLDER / "handler" / "__init__.py", submodule_search_locations=[str(FOLDER / "handler")]
-    )
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules["treaty_handler_handoff"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def example() -> Message:

@@ -421,3 +421,13 @@ def test_a_lost_peer_takes_its_nodes_and_sessions_with_it() -> None:
     assert [(to, each.kind) for to, each in gateway.lose("a")] == [("b", "CANCEL")]
     assert sorted(gateway.call("registered_nodes")[0]) == ["b"]
     assert gateway.receive("b", Frame("RESPONSE", "CallAgent", frame.call, quest("HOLD_RESPONSE"))) == []
+
+
+def test_an_answer_of_another_method_answers_nothing() -> None:
+    node = registered()
+    answer, ((_, asked),) = node.call("unsubscribe", node_ids=["b"])
+    assert answer is None and asked.method == "Unsubscribe"
+    assert node.receive("gw", Frame("RESPONSE", "GetNodes", asked.call, {"peers": []})) == []
+    assert "app2" not in node.returned
+    node.receive("gw", Frame("RESPONSE", "Unsubscribe", asked.call, {"success": True}))
+    assert node.returned["app2"]["success"] is True

@@ -76,6 +76,7 @@ async def test_a_handler_that_breaks_the_rule_is_found(folder: Path, old: str, n
     told = [problem for problem in found.problems if error in problem.error.message]
     assert told, found.problems
     assert told[0].file.startswith("vectors/") and told[0].field.startswith("step ")
+    assert "the message twice" in told[0].error.message or "pop(" not in old
     assert told[0].error.code == "handler.failed" and "Foreign bytes never raise" in told[0].error.fix
     assert len({problem.error.message for problem in found.problems}) == len(found.problems) <= hostile.MAX_FINDINGS
 

@@ -19,6 +19,7 @@ from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegis
 from socket_registry import SocketRegistry, socket_registry
 from treaty_process import treaty_here
 
+from treaty_client.authoring.new_project import NewProtocol, write_project
 from treaty_client.policy import Policy
 from treaty_client.protocols.export import verify_directory
 from treaty_client.registries.trust import TrustedRegistries
@@ -178,11 +179,19 @@ async def test_a_protocol_is_shown_on_one_screen(made: SocketRegistry, home: Hom
     assert not (home.folder / "treaty.lock").exists()
 
 
-async def test_two_documents_are_compared_also_where_one_was_taken_back(made: SocketRegistry, home: Home) -> None:
-    assert (await home.tells("diff", uri_of(), uri_of()))["lines"] == []
+async def test_two_documents_are_compared_also_where_one_was_taken_back(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
+    same = await home.tells("diff", uri_of(), uri_of())
+    assert (same["lines"], same["operations"]) == ([], [])
     yank(made)
     found = await home.tells("diff", uri_of(), uri_of("2.0"))
     assert "+The text comes back twice." in found["lines"] and found["is_cut"] is False
+    assert found["operations"] is None, "version 2.0 has no handler"
+    project = tmp_path / "project"
+    write_project(project, NewProtocol("echo", TOPIC))
+    changed = {one["name"]: one for one in (await home.tells("diff", uri_of(), str(project)))["operations"]}
+    assert (changed["echo"]["change"], changed["echo"]["is_breaking"]) == ("removed", True)
+    assert (changed["getItem"]["change"], changed["getItem"]["is_breaking"]) == ("added", False)
+    assert "echo removed (breaking)" in (await home.runs("diff", uri_of(), str(project)))[1]
     assert found["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
     assert (await home.tells("diff", uri_of(), uri_of("9.9"), status=5))["error"]["code"] == "protocol.unknown"
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import types
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from ports import free_port
 from tls_servers import TestAuthority
 
 from treaty_agent import Identity
-from treaty_handoff import HandoffAgent, Journal, Kind, Outcome, Permissions, PostgresBroker, Status
+from treaty_handoff import HandoffAgent, Journal, Kind, Outcome, Permissions, PostgresBroker, Status, build
+from treaty_handoff.messages import encode
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "handoff.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
@@ -66,6 +68,18 @@ async def test_the_agent_of_the_guide_serves_https(database: str, guide: Any, tm
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
     assert status == "COMPLETED" and inbox.messages[0]["payload"]["data"]["inputs"] == {"customer": "u-1"}
+
+
+async def test_an_agent_of_the_guide_demands_the_form_of_its_owner(database: str, guide: Any) -> None:
+    document = '```json schema\n{"required": ["ticket"]}\n```\n'
+    async with Journal.open(database, "tickets") as journal, PostgresBroker.open(database) as broker:
+        tickets = guide.ticket_desk(journal, broker, document)
+        inbox, now = Inbox(tickets), datetime.now(UTC)
+        for data in ({"ticket": "T-1"}, {"event": "OPENED"}):
+            note = build(Kind.NOTIFICATION, data, sender="desk", recipient="tickets", task="t", state="OPEN", now=now)
+            processed = await tickets.receive(encode(note))
+            assert (processed.error is None) == ("ticket" in data)
+    assert len(inbox.messages) == 1
 
 
 async def test_the_coordinator_of_the_guide_leads_its_steps(database: str, guide: Any) -> None:

@@ -147,9 +147,5 @@ async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Pat
         url = f"ws://127.0.0.1:{port}"
         peer = await stack.enter_async_context(receiver_at(Network(), url, "support", Identity.create(), uri=uri))
         found = await outcomes(RECEIVER, peer)
-    assert failures(found) <= IN_A_SESSION, others(found)
+    assert failures(found) == set(), others(found)
     assert len(found) - len(others(found)) >= 8
-
-
-IN_A_SESSION = {"actions", "criteria", "minor", "question"}
-"""The items that the handler's own session does not keep yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -21,12 +22,14 @@ from treaty_handoff import (
     Outcome,
     Permissions,
     SenderGrant,
+    Status,
+    respond,
 )
-from treaty_handoff.envelopes import envelope
-from treaty_handoff.http import listen, post
-from treaty_handoff.messages import MAX_MESSAGE
+from treaty_handoff.envelopes import asking_proof, envelope
+from treaty_handoff.http import answers_to, listen, post
+from treaty_handoff.messages import MAX_MESSAGE, encode
 
-TASK, ASK = Kind.TASK_TRANSFER, Kind.REQUEST_INFORMATION
+STATUS, TASK, ASK = Kind.STATUS_UPDATE, Kind.TASK_TRANSFER, Kind.REQUEST_INFORMATION
 
 
 @pytest.fixture
@@ -76,13 +79,93 @@ async def test_004_28_and_38_synchronous_delivery_over_https(server: Any) -> Non
         (answer,) = await post(client, url, request, alice)
         assert answer["payload"]["data"]["information"] == {"level": "gold"}
         assert answer["payload"]["data"]["in_reply_to"] == request["metadata"]["message_id"]
-        assert await post(client, url, request, alice) == []
         (update,) = await post(client, url, here.message(TASK, "desk", "support"), alice)
         assert update["payload"]["data"]["status"] == "COMPLETED"
     assert len(inbox.messages) == 2
+    # The sender reads no queue, so no queue has the answers.
+    assert await here.journals[support.name].waiting() == 0
     async with httpx.AsyncClient() as client:
         with pytest.raises(Unavailable, match=r"(?i)certificate"):
             await post(client, url, request, alice)
+
+
+async def test_004_08_and_38_a_repetition_has_the_code_and_the_answers_of_the_first_time(server: Any) -> None:
+    here, support, url, trusting, alice = server
+
+    async def fail(handling: Handling) -> None:
+        effects.append(handling.message)
+        raise RuntimeError("No.")
+
+    support.handles(TASK)(fail)
+    Inbox(support, ASK, outcome=Outcome(information={"level": "gold"}))
+    effects: list[Any] = []
+    async with httpx.AsyncClient(verify=trusting) as client:
+        for kind, code in ((ASK, 200), (TASK, 422)):
+            message = here.message(kind, "desk", "support", lifetime=timedelta(hours=30))
+            first, again = [await client.post(f"{url}/handoffs", content=envelope(message, alice)) for _ in range(2)]
+            assert first.status_code == again.status_code == code and first.json() == again.json() and first.json()["handoffs"]
+            proof = {"handoff-proof": asking_proof(message["metadata"]["message_id"], alice)}
+            path = f"{url}/handoffs/{message['metadata']['message_id'].upper()}"
+            assert (await client.get(path, headers=proof)).json() == first.json()
+            assert await answers_to(client, url, message, alice) == await post(client, url, message, alice)
+            for headers in ({}, {"handoff-proof": asking_proof(message["metadata"]["message_id"], Identity.create())}):
+                assert (await client.get(path, headers=headers)).status_code == 404
+            assert (await client.get(path, headers={"handoff-proof": "x y"})).status_code == 401
+            # After a day the code stays, and the answers are gone. So it is when the message has expired.
+            for hours in (25, 31):
+                here.shift = timedelta(hours=hours)
+                gone = await client.post(f"{url}/handoffs", content=envelope(message, alice))
+                assert (gone.status_code, gone.json()["handoffs"]) == (code, [])
+            here.shift = timedelta()
+    assert len(effects) == 1
+
+
+async def test_004_26_and_38_work_that_goes_on_is_asked_for(server: Any) -> None:
+    here, support, url, trusting, alice = server
+
+    async def begin(handling: Handling) -> Outcome:
+        await handling.report(Status.IN_PROGRESS, "Half.", 50)
+        await handling.send(here.message(Kind.NOTIFICATION, "support", "desk"))
+        return Outcome(Status.IN_PROGRESS)
+
+    support.handles(TASK)(begin)
+    message = here.message(TASK, "desk", "support")
+    async with httpx.AsyncClient(verify=trusting) as client:
+        first = await client.post(f"{url}/handoffs", content=envelope(message, alice))
+        assert first.status_code == 202 and len(first.json()["handoffs"]) == 3
+        data, times = {"status": "COMPLETED"}, {"now": here.clock(), "key": "end"}
+        await support.send(respond(message, Kind.STATUS_UPDATE, data, sender=support.name, state="COMPLETED", **times))
+        told = [answer["payload"]["data"].get("status") for answer in await answers_to(client, url, message, alice)]
+        assert told == ["IN_PROGRESS", None, "IN_PROGRESS", "COMPLETED"]
+        assert (await client.post(f"{url}/handoffs", content=envelope(message, alice))).status_code == 200
+    assert await here.journals[support.name].waiting() == 0
+
+
+async def test_004_38_an_answer_of_another_agent_or_on_another_message_is_refused(here: World) -> None:
+    message, other = here.message(TASK, "desk", "support"), here.message(TASK, "desk", "support", task="task-2")
+    alice, mallory = Identity.create(), Identity.create()
+    members = Permissions({here.name("ben"): SenderGrant(alice.did, groups=frozenset({here.name("support")}))})
+
+    def told(about: Any, name: str, *, to: str = "desk") -> Any:
+        data = {"status": "COMPLETED"}
+        answer = respond(about, STATUS, data, sender=here.name(name), state="X", now=here.clock(), key="k")
+        answer["metadata"]["recipient_id"] = here.name(to)
+        return answer
+
+    async def ask(answer: Any, key: Identity | None = None, permissions: Permissions | None = None) -> Any:
+        body = {"status": "COMPLETED", "handoffs": [json.loads(envelope(answer, key))]}
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, json=body))
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await post(client, "https://x", message, permissions=permissions)
+
+    for answer, key, permissions in ((told(message, "support"), None, None), (told(message, "ben"), alice, members)):
+        assert await ask(answer, key, permissions) == [answer]
+    for answer in (told(message, "ben"), told(other, "support"), told(message, "support", to="eve")):
+        with pytest.raises(Unauthorized):
+            await ask(answer)
+    for forger in (mallory, None):
+        with pytest.raises(Unauthorized):
+            await ask(told(message, "ben"), forger, members)
 
 
 async def test_004_38_refusals_have_the_status_codes_of_http(server: Any) -> None:
@@ -90,9 +173,19 @@ async def test_004_38_refusals_have_the_status_codes_of_http(server: Any) -> Non
     inbox = Inbox(support, TASK, Kind.APPROVAL_REQUEST)
     message = here.message(TASK, "desk", "support", lifetime=timedelta(seconds=60))
     async with httpx.AsyncClient(verify=trusting) as client:
-        for body, code in ((b"x", 400), (envelope(message, None), 401), (b" " * (MAX_MESSAGE + 1), 413)):
-            assert (await client.post(f"{url}/handoffs", content=body)).status_code == code
+        bad = json.loads(envelope(message, alice))
+        bad["handoff"]["metadata"]["priority"] = "SOON"
+        for body, code, words in (
+            (b"x", 400, "not JSON"),
+            (b"{}", 400, "metadata"),
+            (encode(message), 401, "not signed"),
+            (json.dumps(bad["handoff"]).encode(), 400, "metadata.priority"),
+            (b" " * (MAX_MESSAGE + 1), 413, "bytes"),
+        ):
+            answer = await client.post(f"{url}/handoffs", content=body)
+            assert answer.status_code == code and words in answer.json()["issues"][0]
         assert (await client.get(f"{url}/handoffs")).status_code == 404
+        assert (await client.get(f"{url}/handoffs/1")).status_code == 404
         with pytest.raises(Unauthorized):
             await post(client, url, message, Identity.create())
         with pytest.raises(Refused):
@@ -157,7 +250,7 @@ async def test_004_38_no_more_than_64_requests_are_open_and_of_one_network_no_mo
         assert update["payload"]["data"]["status"] == "COMPLETED" and inbox.messages == [message]
         opened[0].writer.write(b"123456789")
         assert await opened[0].status() == 400
-        assert await post(client, url, message) == []
+        assert await post(client, url, message) == [update]
         for request in opened:
             request.close()
 

@@ -9,10 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from handoffs import DATA, loaded_handler
+from handoffs import DATA
 
 from treaty_handler import Effect, Invoke, Opened, PeerJoined, Persist, Received, Result, Send
 from treaty_handoff import Kind, Message, build
+from treaty_handoff.handler import handler
 from treaty_sandbox.validation import MAX_SNAPSHOT
 
 NOW = datetime(2023, 10, 27, 10, 30, tzinfo=UTC)
@@ -26,7 +27,7 @@ class Side:
     def __init__(self, role: str, stored: dict[str, bytes] | None = None) -> None:
         self.stored = {} if stored is None else stored
         self.now = NOW
-        self.session = loaded_handler().handler.open(role, {"peer": PEER, "seed": SEED})
+        self.session = handler.open(role, {"peer": PEER, "seed": SEED})
         self.handle(Opened(stored=dict(self.stored), at=self.at))
 
     @property
@@ -34,7 +35,7 @@ class Side:
         return round(self.now.timestamp() * 1000)
 
     def handle(self, event: Any) -> list[Effect]:
-        effects: list[Effect] = self.session.handle(event)
+        effects = list(self.session.handle(event))
         for effect in effects:
             if isinstance(effect, Persist) and effect.value is None:
                 self.stored.pop(effect.key, None)

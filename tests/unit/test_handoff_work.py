@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from treaty_handoff import (
     Step,
     subscription,
 )
-from treaty_handoff.work import time_limit
+from treaty_handoff.handler.rules import time_limit
 
 TASK, STATUS, ASK = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE, Kind.REQUEST_INFORMATION
 
@@ -39,36 +38,6 @@ async def test_004_04_the_recipient_acts_on_the_instructions(here: World) -> Non
     await desk.send(here.message(TASK, "desk", "support", instructions=wanted))
     await feedback.wait()
     assert seen == [wanted] and feedback.statuses == ["COMPLETED"]
-
-
-async def test_004_15_required_actions_bind_and_suggestions_do_not(here: World) -> None:
-    desk, support = await here.agent("desk"), await here.agent("support")
-    Inbox(support, TASK, outcome=Outcome(done=("A",)))
-    feedback = Inbox(desk, STATUS)
-    await here.run(desk, support)
-    await desk.send(here.message(TASK, "desk", "support", instructions={"required_actions": ["A", "B"]}))
-    await feedback.wait(1)
-    await desk.send(here.message(TASK, "desk", "support", instructions={"next_steps_suggestion": "B"}))
-    await feedback.wait(2)
-    assert feedback.statuses == ["FAILED", "COMPLETED"]
-    assert "B" in feedback.messages[0]["payload"]["data"]["detail"]
-
-
-async def test_004_16_the_time_limit_ends_the_work(here: World) -> None:
-    desk, support = await here.agent("desk"), await here.agent("support")
-
-    @support.handles(TASK)
-    async def work(handling: Handling) -> None:
-        await handling.transaction.set_state("effect", True)
-        await asyncio.sleep(3600)
-
-    feedback = Inbox(desk, STATUS)
-    await here.run(desk, support)
-    await desk.send(here.message(TASK, "desk", "support", instructions={"constraints": {"time_limit": "PT1S"}}))
-    await feedback.wait()
-    assert feedback.statuses == ["FAILED"]
-    async with here.journals[here.name("support")].transaction() as transaction:
-        assert await transaction.state("effect") is None
 
 
 @pytest.mark.parametrize(
@@ -97,17 +66,6 @@ async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judg
         await until(lambda: drained(here, "support"))
     await feedback.wait(2)
     assert sorted(feedback.statuses) == ["COMPLETED", "FAILED"]
-
-
-@pytest.mark.parametrize(("met", "status"), [(True, "COMPLETED"), (False, "FAILED"), (None, "FAILED")])
-async def test_004_17_success_criteria_are_judged(here: World, met: bool | None, status: str) -> None:
-    desk, support = await here.agent("desk"), await here.agent("support")
-    Inbox(support, TASK, outcome=Outcome(criteria_met=met))
-    feedback = Inbox(desk, STATUS)
-    await here.run(desk, support)
-    await desk.send(here.message(TASK, "desk", "support", instructions={"success_criteria": "The line is up for an hour."}))
-    await feedback.wait()
-    assert feedback.statuses == [status]
 
 
 @pytest.mark.sample(1)

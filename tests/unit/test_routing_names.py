@@ -91,9 +91,11 @@ async def test_roles_without_a_name_get_one_each_and_a_class_is_all_of_them() ->
     environment.publish_message(Message("x", send_to=Noter, cause_by=Split))
     await run_all(environment)
     assert [role.noted for role in roles] == [["x"]] * 3
-    for refused in (Noter(name="Eve"), Role(name="idle")):
+    idle = Role()
+    for refused in (Noter(name="Eve"), idle):
         with pytest.raises(ValueError, match=r"\w"):
             environment.add_role(refused)
+    assert (idle.name, idle.rc.env) == ("", None)
     assert list(environment.roles) == ["Noter-1", "Noter-2", "Eve"]
 
 

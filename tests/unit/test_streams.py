@@ -479,7 +479,7 @@ async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
 
 
 async def test_a_handler_of_interface_1_goes_on_after_a_call_that_was_cancelled(tmp_path: Path) -> None:
-    protocol = sharing(SHARING)
+    protocol = sharing(SHARING, interface=1)
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
     server, customer = (
         party(name, tmp_path, protocols=SimulatedProtocols({protocol.uri: protocol}), policy=policy)

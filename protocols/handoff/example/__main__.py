@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 from settings import DESK, EXPERT, FLOW, PERSON, SUPPORT, Deployment
 
-from treaty_handoff.redaction import redacted
+from treaty_handoff.redaction import HIDDEN, redacted
 from treaty_registry.storage.embedded import embedded_postgres
 
 AGENTS = Path(__file__).with_name("agents.py")
@@ -41,21 +41,23 @@ class Output(Protocol):
 
 
 class TerminalOutput:
-    """Colours and a table."""
+    """Colours and lines."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
 
     def said(self, agent: str, text: str) -> None:
         """A line in the agent's colour."""
-        self._console.print(f"[bold {COLOURS[agent]}]{agent}[/]", text, soft_wrap=True)
+        self._console.print(f"[bold {COLOURS[agent]}]{agent}[/]", escape(text), soft_wrap=True)
 
     def flow(self, entries: list[dict[str, Any]]) -> None:
-        """A table."""
-        table = Table("from", "to", "type", "data", title="The flow", title_justify="left")
-        for entry in entries:
-            table.add_row(entry["from"], entry["to"], entry["payload"]["handoff_type"], json.dumps(entry["payload"]["data"]))
-        self._console.print(table)
+        """Two lines for each message, of at most 80 columns: its way, and its type with the data that are not personal."""
+        self._console.print("\nThe flow, without personal data", style="bold")
+        for number, entry in enumerate(entries, 1):
+            data = {name: value for name, value in entry["payload"]["data"].items() if isinstance(value, str | int)}
+            shown = [f"{name}={value}" for name, value in data.items() if name != "in_reply_to" and value != HIDDEN]
+            line = "  ".join([entry["payload"]["handoff_type"], *shown])
+            self._console.print(f"{number:2} {entry['from']} → {entry['to']}", f"   {line}", sep="\n", markup=False)
 
 
 class JsonOutput:

@@ -14,7 +14,22 @@ from pathlib import Path
 
 from settings import DESK, EXPERT, EXPERT_POOL, FLOW, PERSON, SUPPORT, SUPPORT_POOL, TASK, Deployment
 
-from treaty_handoff import Handling, HandoffAgent, Kind, Outcome, Priority, Status, build, respond
+from treaty_handoff import (
+    ApprovalRequest,
+    CustomerInfo,
+    Escalation,
+    Handling,
+    HandoffAgent,
+    Kind,
+    Notification,
+    Outcome,
+    Priority,
+    RequestInformation,
+    Status,
+    TechnicalDetails,
+    build,
+    respond,
+)
 from treaty_handoff.messages import derived_id
 
 
@@ -48,13 +63,12 @@ async def escalate(agent: HandoffAgent) -> None:
     """The desk hands the problem off. The same problem has the same id, so that a second start changes nothing."""
     at = "2023-10-27T10:20:05.000Z"
     message = build(
-        Kind.ESCALATION,
-        {
-            "issue_category": "NETWORK_CONNECTIVITY",
-            "severity": "CRITICAL",
-            "customer_info": {"user_id": "john.doe@example.com", "name": "John Doe", "contact_number": "+1-555-123-4567"},
-            "technical_details": {"router_model": "RouterX-Pro", "isp": "GlobalNet", "symptoms": "It drops every hour."},
-        },
+        Escalation(
+            issue_category="NETWORK_CONNECTIVITY",
+            severity="CRITICAL",
+            customer_info=CustomerInfo(user_id="john.doe@example.com", name="John Doe", contact_number="+1-555-123-4567"),
+            technical_details=TechnicalDetails(router_model="RouterX-Pro", isp="GlobalNet", symptoms="It drops every hour."),
+        ),
         sender=DESK,
         recipient=SUPPORT_POOL,
         task=TASK,
@@ -86,8 +100,7 @@ def support(agent: HandoffAgent) -> None:
         for action in handling.message["context"]["previous_actions"]:
             say(SUPPORT, f"reads {action['action_type']}")
         question = build(
-            Kind.REQUEST_INFORMATION,
-            {"requested_info_keys": ["router_firmware", "line"]},
+            RequestInformation(requested_info_keys=("router_firmware", "line")),
             sender=SUPPORT,
             recipient=handling.message["metadata"]["sender_id"],
             task=TASK,
@@ -106,10 +119,8 @@ def support(agent: HandoffAgent) -> None:
         if status not in ("COMPLETED", "DENIED"):
             return
         event = "YOUR LINE WORKS AGAIN" if status == "COMPLETED" else "YOUR REPAIR IS DELAYED"
-        data = {"event": event, "detail": handling.data.get("detail", "")}
-        await handling.send(
-            build(Kind.NOTIFICATION, data, sender=SUPPORT, recipient=DESK, task=TASK, flow=FLOW, state=status, now=now())
-        )
+        note = Notification(event=event, detail=handling.data.get("detail", ""))
+        await handling.send(build(note, sender=SUPPORT, recipient=DESK, task=TASK, flow=FLOW, state=status, now=now()))
 
 
 def expert(agent: HandoffAgent) -> None:
@@ -119,11 +130,9 @@ def expert(agent: HandoffAgent) -> None:
     async def plan(handling: Handling) -> Outcome:
         await handling.transaction.set_state(TASK, handling.message)
         say(EXPERT, f"takes over after {len(handling.message['context']['previous_actions'])} steps")
-        data = {"subject": "Replace the line card for 180 EUR?", "options": ["yes", "no"]}
         await handling.send(
             build(
-                Kind.APPROVAL_REQUEST,
-                data,
+                ApprovalRequest(subject="Replace the line card for 180 EUR?", options=("yes", "no")),
                 sender=EXPERT,
                 recipient=PERSON,
                 task=TASK,

@@ -54,10 +54,12 @@ class Outgoing:
         return [timer, send(self._peer, Frame("REQUEST", method, own, message, address=address))]
 
     def returned(self, frame: Frame) -> tuple[str, Value, list[Effect]] | None:
-        """Take a frame of an answer: the purpose, the response and the effects; None if no request waits for it."""
-        waiting = self._calls.pop(frame.call, None)
-        if waiting is None:
+        """Take a frame of an answer: the purpose, the response and the effects; None if no request of its method waits for it."""
+        waiting = self._calls.get(frame.call)
+        # The message was read as one of the frame's method, so it may be no result of the operation.
+        if waiting is None or waiting["method"] != frame.method:
             return None
+        del self._calls[frame.call]
         effects: list[Effect] = [SetTimer(name=frame.call, seconds=None)]
         response = frame.message if frame.kind == "RESPONSE" else None
         if response is not None and "ids" in waiting:

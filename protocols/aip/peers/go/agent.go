@@ -1,4 +1,4 @@
-// An agent and a tool of AIP over gRPC, written from the document and generated from its .proto (protocols/aip/0.0.1).
+// An agent and a tool of AIP over gRPC, written from the document and generated from the .proto in it (protocols/aip/0.0.1).
 //
 //	aip                          prints the addresses of both, and serves until its standard input ends
 //	aip GATEWAY AGENT TOOL       registers both at a gateway, speaks to AGENT and calls TOOL there, prints what it heard, and serves

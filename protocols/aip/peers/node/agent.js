@@ -1,4 +1,4 @@
-// An agent and a tool of AIP over gRPC, written from the document and its .proto (protocols/aip/0.0.1).
+// An agent and a tool of AIP over gRPC, written from the document (protocols/aip/0.0.1). PROTO is a file with the .proto in it.
 //   node agent.js PROTO                       prints the addresses of both, and serves until its standard input ends
 //   node agent.js PROTO GATEWAY AGENT TOOL    registers both at a gateway, speaks to AGENT and calls TOOL there, prints what it
 //                                             heard, and serves

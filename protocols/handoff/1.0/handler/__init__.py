@@ -1,6 +1,12 @@
 """Handoff: a message moves a task, a question or a report from one agent to another, with all that the other needs.
 
 The protocol has logic of its own (expiry, duplicates, priorities, retries), so it needs code: message forms cannot express it.
+
+forms, schemas            the form of messages, and its check
+messages, remembered      reading and writing; the ids that a session remembers
+rules                     the work on a message, at every door
+session                   a session of two
+routing, broker_session   a session of many
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from collections.abc import Mapping
 from treaty_handler import Session, Value, decode_json, encode_json
 
 from .broker_session import BrokerSession
-from .messages import issues
+from .messages import accepted, issues
 from .session import HandoffSession
 
 
@@ -29,8 +35,8 @@ class Handoff:
         return encode_json(message)
 
     def decode(self, data: bytes) -> Value:
-        """JSON as a message."""
-        return decode_json(data)
+        """JSON as a message, as this version writes it."""
+        return accepted(decode_json(data))
 
     def validate(self, message: Value, sender: str) -> list[str]:
         """A message has the form of document.md; each role may send each kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from treaty_handler import (
@@ -26,24 +27,44 @@ from treaty_handler import (
     encode_json,
 )
 
-from .messages import MAX_MESSAGE, expires, issues, rank, read, status_update
+from .messages import (
+    MAX_MESSAGE,
+    accepted,
+    expires,
+    id_of,
+    in_reply_to,
+    is_unknown,
+    issues,
+    kind_of,
+    rank,
+    read,
+    recipients_of,
+    rejection,
+    status_update,
+)
 from .remembered import RememberedIds
 from .routing import BROKER, JOIN, RULES, faults, holds, routed
+from .rules import ANSWERS, unhandled
 
 MAX_WAITING, MAX_OF_SENDER = 32 * 1024, 16 * 1024
-"""Bytes of all messages that wait, and of those of one sender. Without room a message gets no receipt, and comes again."""
+"""Bytes of all messages that wait, and of those of one sender. A message without room is refused, and may come again."""
 MAX_MEMBERS, MAX_NAME, MAX_PASSED = 64, 64, 200
 MAX_SEEN = 128
 """Messages whose ids are remembered. One of the sender that has the most gives way: a member cannot have those of others lost."""
 SEND_AGAIN, MAX_SENT = 5.0, 5
+NO_ROOM = 5
+"""Seconds after which a message for which there is no room may come again."""
 _STATUS = "STATUS_UPDATE"
 
 
 class BrokerSession:
-    """`members`: name → peer ("" while it is away), owner, `proved` if it proved its DID, groups and subscriptions. `proofs`: the
-    peers that are present and proved their DID. `waiting`: by number the messages, each with
-    the member that gets it, and the group by which it does. `seen`: the ids that each member sent, and those of the application
-    under "". `passed`: which messages went to which members, for their reports."""
+    """`members`: name → peer ("" while it is away), owner, `proved` if it proved its DID, `since` (the time of its first JOIN),
+    groups and subscriptions. `proofs`: the peers that are present and proved their DID. `waiting`: by number the messages, each
+    with the member that gets it, and the group by which it does. `seen`: the ids that each member sent, and those of the
+    application under "". `passed`: which messages went to which members, for their reports.
+
+    A DID that is merely claimed keeps nothing: its name, and the messages to it, last as long as its connection.
+    """
 
     def __init__(self, seed: str, state: dict[str, Any]) -> None:
         self.seed = seed
@@ -63,7 +84,7 @@ class BrokerSession:
         """Process one event."""
         match event:
             case Opened(stored=stored):
-                return self.restore(stored)
+                return self.restore(stored, event.at)
             case Call(call=call, operation=operation, arguments=arguments):
                 return self.called(call, operation, arguments, event.at)
             case Received(peer=peer, data=data):
@@ -82,20 +103,23 @@ class BrokerSession:
     def called(self, call: str, operation: str, arguments: dict[str, Value], at: int) -> list[Effect]:
         """The application sets the rules, reads the members, or hands a message off."""
         if operation == "readMembers":
-            members = [{"name": name, "groups": of["groups"], "present": bool(of["peer"])} for name, of in self.members.items()]
+            members = [
+                {"name": name, "groups": of["groups"], "present": bool(of["peer"]), "proved": of["proved"]}
+                for name, of in self.members.items()
+            ]
             return [Return(call=call, value={"members": members})]
         if operation == "setRoutes":
             if found := faults(RULES, arguments["rules"]):
                 return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
             self.rules = arguments["rules"]
             return [Persist(key="rules", value=encode_json(self.rules)), Return(call=call, value={})]
-        message = arguments["message"]
+        message = accepted(arguments["message"])
         if found := issues(message):
             return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
-        status, effects = self.accept(message, "", at)
+        status, why, effects = self.accept(message, "", at)
         code = {"REJECTED": 400, "EXPIRED": 410, "": 429}.get(status)
         if code is not None:
-            return [*effects, Return(call=call, error=Failure(code=code, message="The message is not passed on."))]
+            return [*effects, Return(call=call, error=Failure(code=code, message=why or "The message has expired."))]
         return [*effects, Return(call=call, value={"status": status})]
 
     # Members
@@ -104,28 +128,38 @@ class BrokerSession:
         """Take a JOIN, a receipt, or a message to pass on."""
         message, found = read(data)
         if found:
-            return [Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])]
+            note = Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])
+            self.made += 1
+            told = rejection(self.seed, self.made, at, message, found)
+            return [note] if told is None else [note, Send(peer=peer, data=encode_json(told))]
         metadata, payload = message["metadata"], message["payload"]
-        if (
-            payload["handoff_type"] == "NOTIFICATION"
-            and payload["data"]["event"] == "JOIN"
-            and metadata["recipient_id"] == BROKER
-        ):
+        is_joining = payload["handoff_type"] == "NOTIFICATION" and payload["data"].get("event") == "JOIN"
+        if is_joining and recipients_of(message) == (BROKER,):
             return self.join(peer, message, at)
         name = self.name_of(peer)
         if name is not None and payload["handoff_type"] == _STATUS:
             return self.reported(name, message, at)
-        if name is None or metadata["sender_id"] != name:
+        # An answer to a message to a group, or of a rule, has the recipient's name as its sender, as a report on it has.
+        is_answer = kind_of(message) in ANSWERS and [in_reply_to(message), name] in self.passed
+        if name is None or (metadata["sender_id"] != name and not is_answer):
             return self.answer(peer, message, "REJECTED", at, "The sender is not the member that sends it.")
-        status, effects = self.accept(message, name, at)
-        # Kept before it is confirmed. Without room there is no receipt, and the member sends it again.
-        return [*effects, *self.answer(peer, message, status, at)] if status else effects
+        status, why, effects = self.accept(message, name, at)
+        if not status:
+            return [*effects, *self.answer(peer, message, "REJECTED", at, why, wait=NO_ROOM)]
+        # Kept before it is confirmed.
+        return [*effects, *self.answer(peer, message, status, at, why)]
 
     def reported(self, name: str, message: Value, at: int) -> list[Effect]:
         """Take the receipt of a message that was passed on, or pass on a report on a message that the member was given."""
-        about, status = message["payload"]["data"].get("in_reply_to", "").lower(), message["payload"]["data"]["status"]
-        sent = (n for n, entry in self.waiting.items() if entry["to"] == name and entry["sent"] and _id(entry) == about)
+        about, data = in_reply_to(message), message["payload"]["data"]
+        status = data.get("status", "")
+        sent = (
+            n for n, entry in self.waiting.items() if entry["to"] == name and entry["sent"] and id_of(entry["message"]) == about
+        )
         number, effects = next(sent, None), list[Effect]()
+        if number is not None and status == "REJECTED" and "retry_after" in data:
+            # The member has no room now.
+            return [SetTimer(name=f"send:{_key(name)}", seconds=float(data["retry_after"]))]
         if number is not None:
             if not self.waiting[number]["is_copy"]:
                 self.passed = [*self.passed, [about, name]][-MAX_PASSED:]
@@ -135,7 +169,7 @@ class BrokerSession:
         # A report on a message to a group, or of a rule, has the recipient's name as its sender. Those on copies end here.
         if message["metadata"]["sender_id"] != name and [about, name] not in self.passed:
             return [*effects, Audit(text=f"A report of {name} is on no message that was passed to it.")]
-        return [*effects, *self.accept(message, name, at)[1]]
+        return [*effects, *self.accept(message, name, at)[2]]
 
     def join(self, peer: str, message: Value, at: int) -> list[Effect]:
         """Add a member, or take it back with what waits for it."""
@@ -144,23 +178,60 @@ class BrokerSession:
             return self.answer(peer, message, "REJECTED", at, " ".join(found))
         known, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
         is_proved = peer in self.proofs
-        # A name, with the messages that wait under it, that a proved agent joined with is for proofs of its DID alone.
-        is_others = known is not None and (known["owner"] != peer or (known.get("proved", False) and not is_proved))
+        # A name that a proved agent joined with is for proofs of its DID alone. Any other is free when its agent leaves.
+        is_others = known is not None and (known["owner"] != peer or (known["proved"] and not is_proved))
         if is_others or name == BROKER or name in groups or len(name) > MAX_NAME:
             found.append(f"The name is another's, or has more than {MAX_NAME} characters.")
         if any(group in self.members or group == BROKER for group in attributes.get("groups", ())):
             found.append("A group has the name of a member.")
         if self.name_of(peer) not in (None, name):
             found.append("The agent has another name already.")
-        if known is None and len(self.members) >= MAX_MEMBERS:
+        is_full = known is None and len(self.members) >= MAX_MEMBERS
+        gives_way = self.newest_away(is_proved) if is_full and not found else None
+        if is_full and gives_way is None:
             found.append(f"The broker has {MAX_MEMBERS} members already.")
         if found:
             return self.answer(peer, message, "REJECTED", at, " ".join(found))
+        effects = [] if gives_way is None else self.remove(gives_way, at)
         interests = {"groups": attributes.get("groups", []), "subscriptions": attributes.get("subscriptions", [])}
-        joined = {"owner": peer, **({"proved": True} if is_proved else {}), **interests}
-        self.members[name] = {**joined, "peer": peer}
-        kept = Persist(key=f"member:{name}", value=encode_json(joined))
-        return [kept, *self.answer(peer, message, "ACCEPTED", at), *self.deliver(name, at)]
+        since = at if known is None else known["since"]
+        self.members[name] = {"owner": peer, "proved": is_proved, "since": since, **interests, "peer": peer}
+        detail = ""
+        if is_proved:
+            kept = {**self.members[name], "name": name, "peer": ""}
+            effects.append(Persist(key=f"member:{_key(name)}", value=encode_json(kept)))
+        else:
+            detail = "The name lasts as long as this connection, because it proves no DID."
+        return [*effects, *self.answer(peer, message, "ACCEPTED", at, detail), *self.deliver(name, at)]
+
+    def newest_away(self, is_proved: bool) -> str | None:
+        """Return the member that gives way to a further one: an absent one, which has nothing waiting if there is such a one,
+        and of these the newest. None if all are present.
+
+        The newest, so that an agent which joins with many DIDs takes its own places, and not those of members before it. A
+        proof takes the place of a proof, so that claims take none.
+        """
+        busy = {entry["to"] for entry in self.waiting.values()}
+        away = [name for name, member in reversed(self.members.items()) if not member["peer"] and is_proved]
+        return min(away, key=lambda name: (name in busy, -self.members[name]["since"]), default=None)
+
+    def remove(self, name: str, at: int) -> list[Effect]:
+        """Remove an absent member, with all that the next one of this name could use."""
+        del self.members[name]
+        self.seen.pop(name, None)
+        self.passed = [passed for passed in self.passed if passed[1] != name]
+        forgotten = [Persist(key=f"member:{_key(name)}", value=None), Persist(key="seen", value=encode_json(self.seen))]
+        return [*forgotten, *self.orphans(name, at)]
+
+    def orphans(self, name: str, at: int) -> list[Effect]:
+        """Give the messages to a former member to another one of their group, or up."""
+        effects: list[Effect] = []
+        for number in [number for number, entry in self.waiting.items() if entry["to"] == name]:
+            other = self.one_of(self.waiting[number]["group"])
+            effects += (
+                self.give_up(number, f"{name} is no member any more.", at) if other is None else self.move(number, other, at)
+            )
+        return effects
 
     def lose(self, peer: str, at: int) -> list[Effect]:
         """Messages to a group go to another member of it. Others wait until the member comes back."""
@@ -168,15 +239,20 @@ class BrokerSession:
         if name is None:
             return []
         self.members[name]["peer"] = ""
-        effects: list[Effect] = [SetTimer(name=f"send:{name}", seconds=None)]
+        effects: list[Effect] = [SetTimer(name=f"send:{_key(name)}", seconds=None)]
         for number, entry in list(self.waiting.items()):
-            if entry["to"] != name:
-                continue
-            entry["sent"], other = 0, self.one_of(entry["group"])
+            other = self.one_of(entry["group"]) if entry["to"] == name else name
+            if entry["to"] == name:
+                entry["sent"] = 0
             if other not in (None, name):
-                entry["to"] = other
-                effects += [self.keep(number), *self.deliver(other, at)]
-        return effects
+                effects += self.move(number, other, at)
+        # Who claims the DID next gets neither the name nor the messages.
+        return effects if self.members[name]["proved"] else [*effects, *self.remove(name, at)]
+
+    def move(self, number: str, name: str, at: int) -> list[Effect]:
+        """Give a message to another member of its group."""
+        self.waiting[number] |= {"to": name, "sent": 0}
+        return [self.keep(number), *self.deliver(name, at)]
 
     def name_of(self, peer: str) -> str | None:
         """Return the name of the member that is present as this peer."""
@@ -190,24 +266,27 @@ class BrokerSession:
 
     # Messages
 
-    def accept(self, message: Value, by: str, at: int) -> tuple[str, list[Effect]]:
-        """Keep a message of `by` for its recipients and subscribers. Return its status, "" if there is no room."""
+    def accept(self, message: Value, by: str, at: int) -> tuple[str, str, list[Effect]]:
+        """Keep a message of `by` for its recipients and subscribers. Return its status, "" if there is no room, and why."""
         data, seen = encode_json(message), RememberedIds(self.seen.get(by, {}))
         status, why = seen.verdict(message, at)
+        if not status and is_unknown(message):
+            status, why = "REJECTED", unhandled(message)
         if status:
-            return status, [Audit(text=f"No effect: {why}")] if why else []
+            return status, why, [Audit(text=f"No effect: {why}")] if why else []
         found: dict[str, tuple[str, bool]] = {}
         for target in routed(message, self.rules):
             name = target if target in self.members else self.one_of(target)
             if name is None:
-                return "REJECTED", [Audit(text=f"No member has the name or group {target[:256]}.")]
+                why = f"No member has the name or group {target}."
+                return "REJECTED", why, [Audit(text=why)]
             found.setdefault(name, (target if name != target else "", False))
         for name, member in self.members.items():
             is_own = name == message["metadata"]["sender_id"]
             if not is_own and any(holds(subscription, message) for subscription in member["subscriptions"]):
                 found.setdefault(name, ("", True))
         if not self.has_room(message["metadata"]["sender_id"], len(data), len(found)):
-            return "", [Audit(text=f"No room for message {message['metadata']['message_id']}.")]
+            return "", "There is no room.", [Audit(text=f"No room for message {message['metadata']['message_id']}.")]
         seen.add(message, "")
         effects = self.remember(by, seen, at)
         for name, (group, is_copy) in found.items():
@@ -216,7 +295,7 @@ class BrokerSession:
             effects.append(self.keep(str(self.made)))
         for name in found:
             effects += self.deliver(name, at)
-        return "ACCEPTED", effects
+        return "ACCEPTED", "", effects
 
     def deliver(self, name: str, at: int) -> list[Effect]:
         """Send a member the most urgent message that waits for it, unless it has not confirmed the last one."""
@@ -235,32 +314,38 @@ class BrokerSession:
                 effects += self.forget(number)  # it has no receipt
                 continue
             entry["sent"] = 1
-            return [*effects, SetTimer(name=f"send:{name}", seconds=SEND_AGAIN)]
+            return [*effects, SetTimer(name=f"send:{_key(name)}", seconds=SEND_AGAIN)]
         return effects
 
-    def repeat(self, name: str, at: int) -> list[Effect]:
+    def repeat(self, timer: str, at: int) -> list[Effect]:
         """Send a message again, or give it up: its sender learns that the member does not confirm."""
-        name = name.removeprefix("send:")
-        number = next((number for number, entry in self.waiting.items() if entry["to"] == name and entry["sent"]), None)
-        if number is None:
+        sent = [number for number, entry in self.waiting.items() if entry["sent"] and f"send:{_key(entry['to'])}" == timer]
+        if not sent:
             return []
-        entry = self.waiting[number]
+        number, entry = sent[0], self.waiting[sent[0]]
+        name = entry["to"]
         if entry["sent"] < MAX_SENT:
             entry["sent"] += 1
-            again = SetTimer(name=f"send:{name}", seconds=SEND_AGAIN * entry["sent"])
+            again = SetTimer(name=f"send:{_key(name)}", seconds=SEND_AGAIN * entry["sent"])
             return [again, Send(peer=self.members[name]["peer"], data=encode_json(entry["message"]))]
-        given_up = self.forget(number)
-        self.made += 1
-        detail = f"{name} does not confirm."
-        report = status_update(self.seed, self.made, at, entry["message"], "FAILED", issues=[], detail=detail)
-        return [*given_up, *self.accept(report, "", at)[1], *self.deliver(name, at)]
+        return [*self.give_up(number, f"{name} does not confirm.", at), *self.deliver(name, at)]
 
-    def answer(self, peer: str, about: Value, status: str, at: int, detail: str = "") -> list[Effect]:
+    def give_up(self, number: str, detail: str, at: int) -> list[Effect]:
+        """Drop a message, and tell its sender."""
+        message = self.waiting[number]["message"]
+        forgotten = self.forget(number)
+        if kind_of(message) == _STATUS:
+            return forgotten
+        self.made += 1
+        report = status_update(self.seed, self.made, at, message, "FAILED", detail=detail)
+        return [*forgotten, *self.accept(report, "", at)[2]]
+
+    def answer(self, peer: str, about: Value, status: str, at: int, detail: str = "", *, wait: int = 0) -> list[Effect]:
         """Send a member a receipt. A STATUS_UPDATE has none."""
         if about["payload"]["handoff_type"] == _STATUS:
             return [Audit(text=f"Ignored a report: {detail}")] if detail else []
         self.made += 1
-        receipt = status_update(self.seed, self.made, at, about, status, issues=[], detail=detail)
+        receipt = status_update(self.seed, self.made, at, about, status, detail=detail, pause=wait)
         return [Send(peer=peer, data=encode_json(receipt))]
 
     # Memory
@@ -293,15 +378,15 @@ class BrokerSession:
     def forget(self, number: str) -> list[Effect]:
         """Remove a message that is confirmed, expired or given up."""
         name = self.waiting.pop(number)["to"]
-        return [Persist(key=f"wait:{number}", value=None), SetTimer(name=f"send:{name}", seconds=None)]
+        return [Persist(key=f"wait:{number}", value=None), SetTimer(name=f"send:{_key(name)}", seconds=None)]
 
-    def restore(self, stored: dict[str, bytes]) -> list[Effect]:
-        """Go on with the messages of an earlier session. Its members are away until they join again."""
+    def restore(self, stored: dict[str, bytes], at: int) -> list[Effect]:
+        """Go on with the messages of an earlier session. Its proved members are away until they join again."""
         for key, data in stored.items():
             what, _, name = key.partition(":")
             value = decode_json(data)
             if what == "member":
-                self.members[name] = {**value, "peer": ""}
+                self.members[value.pop("name")] = value
             elif what == "wait":
                 self.waiting[name] = value
             elif what == "seen":
@@ -310,8 +395,10 @@ class BrokerSession:
                 self.rules = value
         self.waiting = {number: self.waiting[number] for number in sorted(self.waiting, key=int)}
         self.made = max((int(number) for number in self.waiting), default=0)
-        return []
+        gone = {entry["to"] for entry in self.waiting.values()} - self.members.keys()
+        return [effect for name in sorted(gone) for effect in self.orphans(name, at)]
 
 
-def _id(entry: dict[str, Any]) -> str:
-    return str(entry["message"]["metadata"]["message_id"]).lower()
+def _key(name: str) -> str:
+    """Return a name as a part of a key or timer, which have fewer characters than names: any other would end the session."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]

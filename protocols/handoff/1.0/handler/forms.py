@@ -37,7 +37,18 @@ MOMENT = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}(\
 MILLISECONDS = {"type": "string", "format": "date-time", "pattern": f"{_DATE}{_TIME}\\.[0-9]{{3}}{_ZONE}"}
 # No zero byte: databases that keep names take none.
 NAME = {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+$"}
-TEXT = {"type": "string", "maxLength": 16384}
+TEXT = {"type": "string"}
+_VERSION, _DURATION = "^[0-9]{1,4}\\.[0-9]{1,4}\\.[0-9]{1,4}$", "^PT([0-9]{1,4}H)?([0-9]{1,6}M)?([0-9]{1,8}S)?$"
+_EXAMPLE = "a time such as 2023-10-27T10:30:00.123Z"
+FITTING: dict[Value, str] = {
+    UUID["pattern"]: "a UUID",
+    NAME["pattern"]: "a text of 1 to 256 characters without control characters",
+    MOMENT["pattern"]: _EXAMPLE,
+    MILLISECONDS["pattern"]: _EXAMPLE,
+    _VERSION: "a version such as 1.0.0",
+    _DURATION: "a duration such as PT2H",
+}
+"""By its pattern the text that fits: a sender is told."""
 FLAG = {"type": "boolean"}
 FREE = {"type": "object"}
 PERCENT = {"type": "integer", "minimum": 0, "maximum": 100}
@@ -48,6 +59,7 @@ def _ref(name: str) -> Value:
 
 
 def _object(required: str, properties: dict[str, Value], *, is_open: bool = False) -> Value:
+    """The form of an object. `is_open`: it may have further members."""
     return {
         "type": "object",
         "required": required.split(),
@@ -57,7 +69,7 @@ def _object(required: str, properties: dict[str, Value], *, is_open: bool = Fals
 
 
 def _list(items: Value) -> Value:
-    return {"type": "array", "items": items, "maxItems": 256}
+    return {"type": "array", "items": items}
 
 
 _METADATA = _object(
@@ -65,7 +77,7 @@ _METADATA = _object(
     {
         "message_id": _ref("uuid"),
         "timestamp": _ref("milliseconds"),
-        "protocol_version": {"type": "string", "pattern": "^[0-9]{1,4}\\.[0-9]{1,4}\\.[0-9]{1,4}$"},
+        "protocol_version": {"type": "string", "pattern": _VERSION},
         "sender_id": _ref("name"),
         "recipient_id": {
             "oneOf": [_ref("name"), {"type": "array", "items": _ref("name"), "minItems": 1, "maxItems": 64, "uniqueItems": True}]
@@ -105,7 +117,7 @@ _INSTRUCTIONS = _object(
         "constraints": {
             "type": "object",
             "properties": {
-                "time_limit": {"type": "string", "pattern": "^PT([0-9]{1,4}H)?([0-9]{1,6}M)?([0-9]{1,8}S)?$", "minLength": 4},
+                "time_limit": {"type": "string", "pattern": _DURATION, "minLength": 4},
                 "resource_limit": {},
             },
         },
@@ -120,27 +132,33 @@ _INSTRUCTIONS = _object(
         ),
     },
 )
+# The source prints forms for ESCALATION and REQUEST_INFORMATION alone. Of the other types, what has these names has these forms,
+# and everything else is the sender's: an owner who needs more gives a schema of his own.
 _TASK_TRANSFER = _object(
-    "objective sub_tasks",
+    "",
     {
         "objective": _ref("text"),
         "sub_tasks": _list(
             _object(
-                "sub_task_id description",
+                "",
                 {
                     "sub_task_id": _ref("name"),
                     "description": _ref("text"),
                     "status": {"enum": ["PENDING", "IN_PROGRESS", "COMPLETED"]},
                     "depends_on": _ref("names"),
                 },
+                is_open=True,
             )
         ),
         "inputs": FREE,
         "progress": _ref("percent"),
     },
+    is_open=True,
 )
 _REQUEST_INFORMATION = _object("requested_info_keys", {"requested_info_keys": _ref("names"), "query_parameters": FREE})
-_PROVIDE_INFORMATION = _object("information", {"in_reply_to": _ref("uuid"), "information": FREE, "missing_keys": _ref("names")})
+_PROVIDE_INFORMATION = _object(
+    "", {"in_reply_to": _ref("uuid"), "information": FREE, "missing_keys": _ref("names")}, is_open=True
+)
 _ESCALATION = _object(
     "issue_category severity customer_info technical_details",
     {
@@ -160,9 +178,9 @@ _ESCALATION = _object(
         ),
     },
 )
-_NOTIFICATION = _object("event", {"event": _ref("name"), "detail": _ref("text"), "attributes": FREE})
+_NOTIFICATION = _object("", {"event": _ref("name"), "detail": _ref("text"), "attributes": FREE}, is_open=True)
 _STATUS_UPDATE = _object(
-    "status",
+    "",
     {
         "in_reply_to": _ref("uuid"),
         "status": {"enum": list(STATUSES)},
@@ -172,10 +190,12 @@ _STATUS_UPDATE = _object(
         "actions_done": _ref("names"),
         "criteria_met": FLAG,
         "result": FREE,
+        "retry_after": {"type": "integer", "minimum": 1, "maximum": 3600},
     },
+    is_open=True,
 )
 _APPROVAL_REQUEST = _object(
-    "subject", {"subject": _ref("text"), "options": _ref("names"), "details": FREE, "deadline": _ref("milliseconds")}
+    "", {"subject": _ref("text"), "options": _ref("names"), "details": FREE, "deadline": _ref("milliseconds")}, is_open=True
 )
 _DATA = (
     _TASK_TRANSFER,

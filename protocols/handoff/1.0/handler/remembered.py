@@ -9,7 +9,7 @@ from typing import Any
 
 from treaty_handler import Value, encode_json
 
-from .messages import expires
+from .messages import expires, id_of
 
 
 class RememberedIds:
@@ -28,7 +28,7 @@ class RememberedIds:
 
     def verdict(self, message: Value, at: int) -> tuple[str, str]:
         """Return why a valid message has no effect, as a status and a sentence; two empty texts if it may have one."""
-        known = self.ids.get(key_of(message))
+        known = self.ids.get(id_of(message))
         if known is not None:
             return ("DUPLICATE", known[0]) if known[1] == _digest(message) else ("REJECTED", "Another message has this id.")
         moment = expires(message)
@@ -40,8 +40,8 @@ class RememberedIds:
 
     def add(self, message: Value, status: str) -> list[Any]:
         """Remember a message, or its new status."""
-        self.ids[key_of(message)] = [status, _digest(message), _sent(message), expires(message)]
-        return self.ids[key_of(message)]
+        self.ids[id_of(message)] = [status, _digest(message), _sent(message), expires(message)]
+        return self.ids[id_of(message)]
 
     def give_way(self, at: int, kept: Collection[str] = ()) -> str:
         """Forget and return one id, none of `kept`: of an expired message, which has no effect anyway, or of the oldest."""
@@ -52,11 +52,6 @@ class RememberedIds:
             self.floor = max(self.floor, self.ids[key][2])
         del self.ids[key]
         return key
-
-
-def key_of(message: Value) -> str:
-    """Return the id of a valid message in lower case: UUIDs are equal whatever their case."""
-    return str(message["metadata"]["message_id"]).lower()
 
 
 def _sent(message: Value) -> int:

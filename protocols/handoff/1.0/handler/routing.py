@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from treaty_handler import Value
 
 from .forms import KINDS, NAME, PRIORITIES, SCHEMA
+from .messages import recipients_of
 from .schemas import check
 
 BROKER = "broker"
@@ -48,12 +49,6 @@ def holds(rule: Value, message: Value) -> bool:
         and PRIORITIES.index(metadata["priority"]) >= PRIORITIES.index(rule.get("priority", PRIORITIES[0]))
         and all(_member(payload["data"], name) == value for name, value in rule.get("where", {}).items())
     )
-
-
-def recipients_of(message: Value) -> list[str]:
-    """Return the recipients of a valid message."""
-    recipient = message["metadata"]["recipient_id"]
-    return [recipient] if isinstance(recipient, str) else list(recipient)
 
 
 def routed(message: Value, rules: Iterable[Value]) -> list[str]:

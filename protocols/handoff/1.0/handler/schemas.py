@@ -8,6 +8,8 @@ from datetime import datetime
 
 from treaty_handler import Value
 
+from .forms import FITTING
+
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -28,7 +30,7 @@ def check(schema: Value, value: Value, root: Value, place: str = "") -> Iterator
         yield f"{place or 'The message'} is not of type {schema['type']}."
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{place} is none of the permitted values."
+        yield f"{place} is none of {', '.join(schema['enum'])}."
     if isinstance(value, str):
         yield from _check_text(schema, value, place)
     elif type(value) is int:
@@ -56,11 +58,11 @@ def _applies(condition: Value, value: Value) -> bool:
 
 
 def _check_text(schema: Value, value: str, place: str) -> Iterator[str]:
-    if not schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)):
-        yield f"{place} is too short or too long."
+    has_length = schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
     # The whole text: "$" of Python's patterns would let a line feed follow.
-    elif "pattern" in schema and not re.fullmatch(schema["pattern"].removesuffix("$"), value):
-        yield f"{place} has another form."
+    fits = "pattern" not in schema or re.fullmatch(schema["pattern"].removesuffix("$"), value)
+    if not (has_length and fits):
+        yield f"{place} is not {FITTING.get(schema.get('pattern', ''), 'of the right length')}."
     elif schema.get("format") == "date-time" and not _is_moment(value):
         yield f"{place} is no time of the calendar."
 

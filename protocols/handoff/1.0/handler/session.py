@@ -7,6 +7,7 @@ from typing import Any
 from treaty_handler import (
     Audit,
     Call,
+    Cancel,
     Close,
     Effect,
     End,
@@ -27,24 +28,42 @@ from treaty_handler import (
     encode_json,
 )
 
-from .messages import MAX_MESSAGE, expires, issues, rank, read, status_update
-from .remembered import RememberedIds, key_of
+from .messages import (
+    MAX_MESSAGE,
+    accepted,
+    expires,
+    id_of,
+    in_reply_to,
+    is_unknown,
+    issues,
+    kind_of,
+    rank,
+    read,
+    rejection,
+    reply,
+    status_update,
+)
+from .remembered import RememberedIds
+from .rules import TIME_OVER, after_failure, answer, pause, strategy, time_limit, unhandled, unmet
 
 MAX_WAITING = 32 * 1024
 """Bytes of all messages that wait in a session, so that its snapshot stays below 64 KiB."""
 MAX_SEEN = 200
 """Messages whose ids are remembered. Further ones make the oldest give way, and what may be its repetition is refused."""
-MAX_RUNNING = 1
-"""Messages that the application works on at a time: more would make the order of priorities meaningless."""
-SEND_AGAIN, TRY_AGAIN = 5.0, 1.0
-MAX_SENT = 5
+SEND_AGAIN, MAX_SENT = 5.0, 5
+NO_ROOM = 5
+"""Seconds after which a message for which there is no room may come again."""
 
+_STATUS = "STATUS_UPDATE"
 _RETURNED = {"REJECTED": 400, "EXPIRED": 410, "FAILED": 422}
-_NO_RECEIPT = frozenset(("STATUS_UPDATE",))
+_ENDS = {"escalate": "ESCALATED", "fallBack": "FELL_BACK"}
 
 
 class HandoffSession:
-    """All roles send and receive. A receiver and a member retry, escalate and fall back; a sender hands failures back."""
+    """All roles send and receive. A receiver and a member retry, escalate and fall back; a sender hands failures back.
+
+    The application works on one message at a time: more would make the order of priorities meaningless.
+    """
 
     def __init__(self, role: str, peer: str, seed: str, state: dict[str, Any]) -> None:
         self.role, self.peer, self.seed = role, peer, seed
@@ -82,20 +101,26 @@ class HandoffSession:
     # Sending
 
     def hand_off(self, call: str, message: Value, at: int) -> list[Effect]:
-        """Keep a message, send it, and wait for the receipt."""
-        faults = issues(message)
+        """Check a message of the application, and send it."""
+        message = accepted(message)
+        faults = issues(message) or ([unhandled(message)] if is_unknown(message) else [])
         if faults:
             return [_fail(call, 400, " ".join(faults))]
-        key, moment = key_of(message), expires(message)
+        moment = expires(message)
         if moment is not None and moment <= at:
             return [_fail(call, 410, "The message has expired.")]
-        if key in self.out:
+        if id_of(message) in self.out:
             return [_fail(call, 409, "A message with this id is being sent.")]
         data = encode_json(message)
         if not self.has_room(len(data)):
             return [_fail(call, 429, "Too many messages wait in this session.")]
-        if message["payload"]["handoff_type"] in _NO_RECEIPT:
+        if kind_of(message) == _STATUS:
             return [Send(peer=self.peer, data=data), Return(call=call, value={"status": "ACCEPTED"})]
+        return self.post(message, call, at)
+
+    def post(self, message: Value, call: str, at: int) -> list[Effect]:
+        """Keep a message, send it, and wait for the receipt. `call`: the call that waits for it; "" if none does."""
+        key, moment, data = id_of(message), expires(message), encode_json(message)
         self.out[key] = {"message": message, "call": call, "sent": 1}
         timers = [SetTimer(name=f"send:{key}", seconds=SEND_AGAIN)]
         if moment is not None:
@@ -122,6 +147,9 @@ class HandoffSession:
         if what == "try":
             self.inbox[key]["state"] = "waiting"
             return self.work(at)
+        if what == "limit":
+            # The function is cancelled: its result would come too late.
+            return [Cancel(call=key), *self.finish(key, None, Failure(code=422, message=TIME_OVER), at)]
         entry = self.out.get(key)
         if entry is None:
             return []
@@ -148,36 +176,36 @@ class HandoffSession:
         message, faults = read(data)
         if faults:
             return self.reject(message, faults, at)
-        payload, key = message["payload"], key_of(message)
-        is_status = payload["handoff_type"] in _NO_RECEIPT
-        about = payload["data"].get("in_reply_to", "").lower() if is_status else ""
-        if about in self.out:
+        key, about, is_status = id_of(message), in_reply_to(message), kind_of(message) == _STATUS
+        if is_status and about in self.out:
             # A receipt is for the sender's session. Later feedback on the same message goes to the application.
-            return self.settle(about, payload["data"]["status"], payload["data"].get("detail", "The peer refused."))
+            told = message["payload"]["data"]
+            if told.get("status") == "REJECTED" and "retry_after" in told:
+                return [SetTimer(name=f"send:{about}", seconds=float(told["retry_after"]))]
+            return self.settle(about, told.get("status", "ACCEPTED"), told.get("detail", "The peer refused."))
         status, why = self.seen.verdict(message, at)
+        if not status and is_unknown(message):
+            status, why = "REJECTED", unhandled(message)
         if status:
             return [] if is_status else self.report(message, status, at, detail=why)
-        if not self.has_room(len(data)):
-            # No receipt: the sender sends it again when there is room.
-            return [Audit(text=f"No room for message {key}.")]
+        if not self.has_room(len(encode_json(message))):
+            note = Audit(text=f"No room for message {key}.")
+            return [note, *([] if is_status else self.report(message, "REJECTED", at, detail="There is no room.", wait=NO_ROOM))]
         self.inbox[key] = {"message": message, "state": "waiting", "tries": 0, "order": self.made, "step": "handOff"}
         self.made += 1
         confirmed = [] if is_status else self.report(message, "ACCEPTED", at)
         # Kept before it is confirmed: a crash after the receipt must not lose the message.
-        kept = Persist(key=f"in:{key}", value=data)
+        kept = Persist(key=f"in:{key}", value=encode_json(message))
         return [kept, *self.remember(message, "ACCEPTED", at), *confirmed, *self.work(at)]
 
     def reject(self, message: Value, faults: list[str], at: int) -> list[Effect]:
         """Report an invalid message to its sender, as far as it says who that is."""
-        note = Audit(text=f"Invalid message: {' '.join(faults)}"[:1000])
-        try:
-            answer = status_update(self.seed, self.made, at, message, "REJECTED", issues=faults)
-            if message["payload"]["handoff_type"] in _NO_RECEIPT or issues(answer):
-                return [note]
-        except (KeyError, TypeError, IndexError):
-            return [note]
-        self.made += 1
-        return [note, Send(peer=self.peer, data=encode_json(answer))]
+        note, told = (
+            Audit(text=f"Invalid message: {' '.join(faults)}"[:1000]),
+            rejection(self.seed, self.made, at, message, faults),
+        )
+        self.made += told is not None
+        return [note] if told is None else [note, Send(peer=self.peer, data=encode_json(told))]
 
     def work(self, at: int) -> list[Effect]:
         """Give the application the most urgent message, if it has none."""
@@ -189,52 +217,65 @@ class HandoffSession:
         effects: list[Effect] = []
         for _, _, key in waiting:
             entry = self.inbox[key]
-            moment = expires(entry["message"])
+            message, step = entry["message"], entry["step"]
+            moment = expires(message)
             if moment is not None and moment <= at:
-                effects += self.close(key, "EXPIRED", at)
+                effects += self.close(key, {"status": "EXPIRED"}, at)
                 continue
             entry["state"] = "running"
-            arguments = {"message": entry["message"]}
-            strategy = _strategy(entry["message"])
-            if entry["step"] != "handOff":
-                arguments["target"] = strategy["escalate_to" if entry["step"] == "escalate" else "fallback_action"]
-            return [*effects, Invoke(call=key, operation=entry["step"], arguments=arguments)]
+            if step != "handOff":
+                target = strategy(message)["escalate_to" if step == "escalate" else "fallback_action"]
+                return [*effects, Invoke(call=key, operation=step, arguments={"message": message, "target": target})]
+            limit = time_limit(message)
+            timer = [] if limit is None else [SetTimer(name=f"limit:{key}", seconds=_seconds(limit * 1000))]
+            return [*effects, *timer, Invoke(call=key, operation=step, arguments={"message": message})]
         return effects
 
     def finish(self, key: str, value: Value, error: Failure | None, at: int) -> list[Effect]:
         """Close the message; or retry it, escalate it, fall back, in this order."""
-        entry = self.inbox[key]
-        if error is None:
-            status = {"escalate": "ESCALATED", "fallBack": "FELL_BACK"}.get(
-                entry["step"], (value or {}).get("status", "COMPLETED")
-            )
-            return [*self.close(key, status, at, detail=(value or {}).get("detail", "")), *self.work(at)]
-        strategy = _strategy(entry["message"]) if self.role in ("receiver", "member") else {}
-        if entry["step"] == "handOff" and entry["tries"] < strategy.get("retry_count", 0):
-            entry["tries"] += 1
+        entry, outcome = self.inbox[key], value or {}
+        message, step = entry["message"], entry["step"]
+        is_limited = step == "handOff" and time_limit(message) is not None
+        effects: list[Effect] = [SetTimer(name=f"limit:{key}", seconds=None)] if is_limited else []
+        if error is None and step != "handOff":
+            return [*effects, *self.close(key, {**outcome, "status": _ENDS[step]}, at), *self.work(at)]
+        why = error.message if error is not None else unmet(message, outcome)
+        if not why:
+            return [*effects, *self.close(key, outcome, at), *self.work(at)]
+        # A sender has no functions for the other steps: it hands a failure back at once.
+        following = "" if self.role == "sender" else after_failure(message, step, entry["tries"])
+        if not following:
+            return [*effects, *self.close(key, {"status": "FAILED", "detail": why}, at), *self.work(at)]
+        entry["step"], entry["state"] = following, "waiting"
+        if following == "handOff":
             entry["state"] = "resting"
-            return [SetTimer(name=f"try:{key}", seconds=TRY_AGAIN * entry["tries"]), *self.work(at)]
-        entry["state"] = "waiting"
-        if entry["step"] == "handOff" and "escalate_to" in strategy:
-            entry["step"] = "escalate"
-        elif entry["step"] in ("handOff", "escalate") and "fallback_action" in strategy:
-            entry["step"] = "fallBack"
-        else:
-            return [*self.close(key, "FAILED", at, detail=error.message), *self.work(at)]
-        return self.work(at)
+            effects.append(SetTimer(name=f"try:{key}", seconds=pause(entry["tries"])))
+            entry["tries"] += 1
+        return [*effects, *self.work(at)]
 
-    def close(self, key: str, status: str, at: int, *, detail: str = "") -> list[Effect]:
-        """Forget the message but for its id, and report how it ended."""
+    def close(self, key: str, outcome: Value, at: int) -> list[Effect]:
+        """Forget the message but for its id, and tell its sender how it ended."""
         message = self.inbox.pop(key)["message"]
-        is_status = message["payload"]["handoff_type"] in _NO_RECEIPT
-        told = [] if is_status else self.report(message, status, at, detail=detail)
-        return [Persist(key=f"in:{key}", value=None), *self.remember(message, status, at), *told]
-
-    def report(self, about: Value, status: str, at: int, *, detail: str = "") -> list[Effect]:
-        """Send feedback by a STATUS_UPDATE."""
-        answer = status_update(self.seed, self.made, at, about, status, issues=[], detail=detail)
+        status = outcome.get("status", "COMPLETED")
+        forgotten = [Persist(key=f"in:{key}", value=None), *self.remember(message, status, at)]
+        told = answer(message, outcome)
+        if told is None:
+            return forgotten
+        made = reply(self.seed, self.made, at, message, *told)
         self.made += 1
-        return [Send(peer=self.peer, data=encode_json(answer))]
+        data = encode_json(made)
+        if told.kind == _STATUS and len(data) <= MAX_MESSAGE:
+            return [*forgotten, Send(peer=self.peer, data=data)]
+        if told.kind == _STATUS or not self.has_room(len(data)):
+            return [*forgotten, *self.report(message, "FAILED", at, detail="The answer has no room in this session.")]
+        # An answer has a receipt, as a request has. It is kept before the request is forgotten: a crash must not lose both.
+        return [*self.post(made, "", at), *forgotten]
+
+    def report(self, about: Value, status: str, at: int, *, detail: str = "", wait: int = 0) -> list[Effect]:
+        """Send feedback by a STATUS_UPDATE."""
+        told = status_update(self.seed, self.made, at, about, status, detail=detail, pause=wait)
+        self.made += 1
+        return [Send(peer=self.peer, data=encode_json(told))]
 
     # Memory
 
@@ -263,7 +304,7 @@ class HandoffSession:
 
     def remember(self, message: Value, status: str, at: int) -> list[Effect]:
         """Keep the id of a message, so that a repetition has no second effect."""
-        effects: list[Effect] = [Persist(key=f"seen:{key_of(message)}", value=encode_json(self.seen.add(message, status)))]
+        effects: list[Effect] = [Persist(key=f"seen:{id_of(message)}", value=encode_json(self.seen.add(message, status)))]
         if len(self.seen.ids) > MAX_SEEN:
             # The floor is kept before the id is lost: a crash in between must not let a repetition in.
             forgotten = self.seen.give_way(at, self.inbox)
@@ -277,11 +318,7 @@ class HandoffSession:
         return size <= MAX_MESSAGE and size + sum(len(encode_json(message)) for message in waiting) <= MAX_WAITING
 
 
-def _strategy(message: Value) -> dict[str, Value]:
-    return message["instructions"].get("failure_handling_strategy", {})  # type: ignore[no-any-return]
-
-
-def _seconds(milliseconds: int) -> float:
+def _seconds(milliseconds: float) -> float:
     """A timer lasts 30 days at most. A message that lives longer is checked again where it is used."""
     return min(max(milliseconds / 1000, 0.01), 30 * 86_400.0)
 

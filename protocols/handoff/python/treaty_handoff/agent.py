@@ -13,25 +13,26 @@ async with Journal.open(url, "support") as journal, PostgresBroker.open(url) as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from treaty_agent import Identity
-from treaty_consensus.did import Did
-from treaty_consensus.errors import Refused, TreatyError, Unauthorized, Unavailable
+from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_io.line_limit import limited_logger
-from treaty_io.network.did_documents import DidDocument, DidResolver
 
 from .broker import Broker, Delivery
 from .codes import HandoffCode
+from .data_forms import DataForms
 from .dead_letters import BEGINNINGS, DeadLetters
-from .envelopes import Resolver
+from .envelopes import DID_KEYS, Resolver
+from .handler.rules import ANSWERS
 from .journal import Journal
-from .messages import Kind, Message, check, id_of, is_expired, kind_of
+from .messages import MAX_MESSAGE, Kind, Message, check, id_of, in_reply_to, is_expired, kind_of
 from .metrics import HandoffMetrics
 from .permissions import Permissions
-from .processing import RETRY, Processed, Processor
+from .processing import ANSWERS_KEPT, RETRY, Processed, Processor
 from .redaction import redacted
 from .routes import Routes
 from .work import Status, Work
@@ -41,12 +42,6 @@ _LOOK = 1.0
 """Seconds between two looks into the outbox: another process may have died after it put a message there."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds to wait for a lost broker or database. The pause doubles, so that a server that starts is not flooded."""
-
-
-async def _no_documents(did: Did) -> DidDocument:
-    raise Unauthorized(
-        HandoffCode.PROOF, f"This agent fetches no documents, so it cannot verify {did.text}.", fix="Give a resolver."
-    )
 
 
 class HandoffAgent:
@@ -66,6 +61,9 @@ class HandoffAgent:
         escalates_to: Collection[str] = (),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         retry_after: float = RETRY,
+        schemas: Mapping[str, Mapping[str, Any]] | None = None,
+        max_message: int = MAX_MESSAGE,
+        answers_kept: timedelta = ANSWERS_KEPT,
     ) -> None:
         """`name`: its `sender_id`, and the name of its queue. `groups`: the queues that it shares with other agents.
 
@@ -74,11 +72,14 @@ class HandoffAgent:
         `identity`: signs its messages; None where the transport proves the sender. `permissions`: who may send what; None admits
         all. `resolver`: finds the documents of DIDs; without it only did:key, which needs none, is verified.
         `escalates_to`: the agents and groups that a sender may name in `escalate_to`. `retry_after`: seconds before the first
-        retry of failed work.
+        retry of failed work. `schemas`: for a kind, the form of `data` that its owner demands beside the protocol's.
+        `max_message`: bytes of a message, which bound its summaries and histories. `answers_kept`: how long answers to messages
+        that came without a queue are given again.
         """
+        self.max_message = max_message
         self.name, self.queues, self.metrics = name, (name, *groups), HandoffMetrics()
         self._journal, self._broker, self._clock = journal, broker, clock
-        self.dead_letters = DeadLetters(journal)
+        self.dead_letters = DeadLetters(journal, max_message)
         self._processor = Processor(
             name,
             self.queues,
@@ -86,10 +87,13 @@ class HandoffAgent:
             routes or Routes(),
             clock,
             identity,
-            resolver or DidResolver(_no_documents),
+            resolver or DID_KEYS,
             permissions,
             frozenset(escalates_to),
             retry_after,
+            DataForms(schemas or {}),
+            max_message,
+            answers_kept,
             observe=self._observed,
         )
         self._answers: dict[str, asyncio.Future[Message]] = {}
@@ -150,6 +154,13 @@ class HandoffAgent:
         self._sent.set()
         self._wake(processed)
         return processed
+
+    async def asked(self, message_id: str, proof: str = "") -> Processed | None:
+        """Return how a message that came without a queue ended. None if there is none of this agent, or while its work goes on.
+
+        `proof`: of `envelopes.asking_proof`, where senders have permissions. Raises `Unauthorized` or `Unavailable`.
+        """
+        return await self._processor.asked(message_id, proof)
 
     async def backlog(self) -> dict[str, int]:
         """Return how many messages wait in each queue of this agent, and in its outbox. Raises `Unavailable`."""
@@ -257,9 +268,9 @@ class HandoffAgent:
         # A repetition and an expired message have no effect, and this is one.
         if processed.status in (Status.EXPIRED, Status.DUPLICATE):
             return
-        if message is None or message["payload"]["data"].get("status") == "IN_PROGRESS":
+        if message is None or kind_of(message) not in ANSWERS or message["payload"]["data"].get("status") == "IN_PROGRESS":
             return
-        future = self._answers.get(str(message["payload"]["data"].get("in_reply_to", "")).lower())
+        future = self._answers.get(in_reply_to(message))
         if future is not None and not future.done():
             future.set_result(message)
 

@@ -32,7 +32,8 @@ from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
 
 from .envelopes import envelope, open_envelope
-from .messages import MAX_MESSAGE, Kind, Message, build, check, id_of, issues, moment, respond
+from .handler.messages import issues
+from .messages import MAX_MESSAGE, Kind, Message, build, check, id_of, moment, respond
 
 RECEIVER = Items("protocols/handoff/1.0/document.md")
 SENDER = Items("protocols/handoff/1.0/document.md")

@@ -41,8 +41,9 @@ class DeadLetter(NamedTuple):
 class DeadLetters:
     """The messages that one agent and its groups set aside."""
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, limit: int = MAX_MESSAGE) -> None:
+        """`limit`: bytes of a message of this agent."""
+        self._journal, self._limit = journal, limit
 
     async def begin(self, queue: str, body: bytes) -> int:
         """Count that work on these bytes begins. Return how many attempts have begun and not ended, this one included."""
@@ -80,7 +81,7 @@ class DeadLetters:
     ) -> bool:
         """Set a message aside, as it is in its queue. Return False if there is no room for it: it is dropped."""
         count = await transaction.connection.fetchval("select count(*) from handoff_dead where queue = $1", queue)
-        has_room = count < MAX_DEAD and len(sealed) <= MAX_MESSAGE + _SEALING
+        has_room = count < MAX_DEAD and len(sealed) <= self._limit + _SEALING
         if has_room:
             await transaction.connection.execute(
                 "insert into handoff_dead (queue, message_id, sender, reason, body, at) values ($1, $2, $3, $4, $5, $6)",

@@ -1,6 +1,7 @@
 """The database of an agent: the outbox, the messages that it worked on, the state of its work, and the record of events.
 
-    handoff_message    every message sent or received, sealed; of a received one, how its work ended
+    handoff_message    every message sent or received, sealed; of a received one, how its work ended; of an answer, which message
+                       it answers, and of which agent
     handoff_outbox     messages on their way to the broker, sealed for their queue
     handoff_event      the events of each message, with their times
     handoff_state      values that agents keep between messages
@@ -46,9 +47,11 @@ create table if not exists handoff_message (
     holder text not null, direction text not null, message_id uuid not null, sender text not null, digest bytea not null,
     body bytea not null,
     flow text, task text not null, status text not null default '', attempts integer not null default 0,
-    given_back integer not null default 0, at timestamptz not null, number bigserial,
+    given_back integer not null default 0, is_direct boolean not null default false, about uuid, asker text,
+    at timestamptz not null, number bigserial,
     primary key (holder, direction, message_id, sender));
 create index if not exists handoff_message_flow on handoff_message (flow);
+create index if not exists handoff_message_about on handoff_message (holder, about, asker) where about is not null;
 create table if not exists handoff_outbox (
     holder text not null, number bigserial primary key, message_id uuid not null, queue text not null, body bytea not null,
     priority integer not null, expires timestamptz, failures integer not null default 0, due timestamptz);
@@ -83,6 +86,15 @@ class Claim(NamedTuple):
     given_back: int
 
 
+class Asked(NamedTuple):
+    """A received message, for whose answers its sender may ask. `is_direct`: it came without a queue."""
+
+    sender: str
+    status: str
+    is_direct: bool
+    at: datetime
+
+
 class Event(NamedTuple):
     """One line of the record of a message."""
 
@@ -108,13 +120,21 @@ class Transaction:
     holder: str
     seal: Seal | None
 
-    async def keep(self, message: Message, queues: Sequence[str], body: bytes, now: datetime) -> bool:
+    async def keep(
+        self, message: Message, queues: Sequence[str], body: bytes, now: datetime, about: tuple[str, str] | None = None
+    ) -> bool:
         """Put a message into the outbox: accepted with the end of the transaction. Return False if it was sent before.
 
-        Raises `Conflict` if another message has its id.
+        `about`: the id and the sender of the message that it answers. Raises `Conflict` if another message has its id.
         """
         if not await self._insert("sent", self.holder, message, now):
             return False
+        if about is not None:
+            query = (
+                "update handoff_message set about = $3, asker = $4"
+                " where holder = $1 and direction = 'sent' and message_id = $2 and sender = $5"
+            )
+            await self.connection.execute(query, self.holder, id_of(message), *about, sender_of(message))
         for queue in queues:
             sealed = self.sealed(body, f"queue/{queue}")
             await self.enqueue(queue, sealed, id_of(message), priority_of(message).rank, expires_at(message))
@@ -134,13 +154,15 @@ class Transaction:
             expires,
         )
 
-    async def claim(self, queue: str, message: Message, now: datetime) -> Claim:
+    async def claim(self, queue: str, message: Message, now: datetime, *, is_direct: bool = False) -> Claim:
         """Lock a received message until the transaction ends, so that a repetition waits, and then sees how it ended.
 
-        Raises `Conflict` if another message has its id.
+        `is_direct`: its sender waits for the answers, or asks for them, and reads no queue. Raises `Conflict` if another message
+        has its id.
         """
         # The sender is part of the key: a stranger cannot take the id of another agent's message.
-        await self._insert("received", queue, message, now)
+        if await self._insert("received", queue, message, now) and is_direct:
+            await self._update("is_direct = $4", queue, message, True)
         row = await self.connection.fetchrow(
             "select status, attempts, given_back from handoff_message"
             " where holder = $1 and direction = 'received' and message_id = $2 and sender = $3 for update",
@@ -158,6 +180,20 @@ class Transaction:
     async def fail(self, queue: str, message: Message) -> None:
         """Count a failed attempt."""
         await self._update("attempts = attempts + $4", queue, message, 1)
+
+    async def asked(self, queues: Sequence[str], message_id: str) -> list[Asked]:
+        """Return the received messages with this id, the first one first: senders may have used the same id."""
+        query = (
+            "select sender, status, is_direct, at from handoff_message"
+            " where holder = any($1) and direction = 'received' and message_id = $2 order by number"
+        )
+        return [Asked(*row) for row in await self.connection.fetch(query, list(queues), message_id)]
+
+    async def answers(self, message_id: str, sender: str) -> list[Message]:
+        """Return the answers to a message, in their order."""
+        query = "select message_id, body from handoff_message where holder = $1 and about = $2 and asker = $3 order by number"
+        rows = await self.connection.fetch(query, self.holder, message_id, sender)
+        return [json.loads(_opened(self.seal, row)) for row in rows]
 
     async def sent(self, message_id: str) -> Message | None:
         """Return the message with this id that the agent sent; None if there is none."""

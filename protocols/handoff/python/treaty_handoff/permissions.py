@@ -10,6 +10,7 @@ from treaty_agent import ProvedPeer
 from treaty_consensus.errors import Refused, Unauthorized
 
 from .codes import HandoffCode
+from .handler.messages import is_unknown
 from .messages import Kind, Message, kind_of, sender_of
 
 
@@ -49,7 +50,7 @@ class Permissions:
             raise Unauthorized(
                 HandoffCode.PROOF, f"The message is not signed by its sender, {name}.", fix="Sign it with the sender's identity."
             )
-        if kind_of(message) not in grant.kinds:
+        if kind_of(message) not in grant.kinds and not is_unknown(message):
             raise Refused(HandoffCode.PERMISSION, f"{name} may not send {kind_of(message)} here.")
 
     def grant(self, sender: object, signer: ProvedPeer | None) -> SenderGrant | None:

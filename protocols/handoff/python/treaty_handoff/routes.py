@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from .messages import Kind, Message, Priority, kind_of, priority_of, recipients_of
+from .handler.routing import holds
+from .messages import Kind, Message, Priority, kind_of, recipients_of
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,7 @@ class Rule:
         return (
             (not self.recipients or recipient in self.recipients)
             and (not self.kinds or kind_of(message) in self.kinds)
-            and priority_of(message).rank >= self.priority.rank
-            and all(_member(message["payload"]["data"], name) == value for name, value in self.where.items())
+            and holds({"priority": self.priority, "where": self.where}, message)
         )
 
 
@@ -63,9 +63,3 @@ class Routes:
 def subscription(queue: str, *kinds: Kind, **where: object) -> Rule:
     """Return the rule that copies messages of these kinds to a queue: agents that react to events need no coordinator."""
     return Rule((queue,), kinds=frozenset(kinds), where=where, copy=True)
-
-
-def _member(value: object, name: str) -> object:
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from treaty_agent import ProvedPeer
 from treaty_consensus.errors import Refused
 
 from .codes import HandoffCode
+from .handler.rules import unmet
 from .journal import Connection, Transaction
-from .messages import Kind, Message, id_of, sender_of
+from .messages import Message, id_of, sender_of
+from .typed import Data
 
-_DURATION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?")
+_Data = TypeVar("_Data", bound=Data)
 
 
 class Status(StrEnum):
@@ -50,17 +51,21 @@ class Outcome:
     result: Mapping[str, Any] = field(default_factory=dict)
     detail: str = ""
 
+    def value(self) -> dict[str, Any]:
+        """Return the outcome as the rules of the protocol take it."""
+        return {
+            "status": str(self.status),
+            "detail": self.detail,
+            "actions_done": list(self.done),
+            "criteria_met": self.criteria_met,
+            "information": dict(self.information),
+            "result": dict(self.result),
+        }
+
     def check(self, message: Message) -> None:
         """Check against the instructions. Raises `Refused`: the work failed."""
-        instructions = message["instructions"]
-        # Work that goes on, or that a person declined, is judged when it ends.
-        if self.status in (Status.IN_PROGRESS, Status.DENIED):
-            return
-        missing = [action for action in instructions.get("required_actions", ()) if action not in self.done]
-        if missing:
-            raise Refused(HandoffCode.INCOMPLETE, f"Required actions were not done: {', '.join(missing)}.")
-        if "success_criteria" in instructions and self.criteria_met is not True:
-            raise Refused(HandoffCode.INCOMPLETE, "The success criteria are not met, or were not judged.")
+        if why := unmet(message, self.value()):
+            raise Refused(HandoffCode.INCOMPLETE, why)
 
 
 @dataclass(frozen=True)
@@ -94,22 +99,9 @@ class Handling:
         """`payload.data`."""
         return self.message["payload"]["data"]  # type: ignore[no-any-return]
 
+    def read(self, kind: type[_Data]) -> _Data:
+        """Return `payload.data` as an object of `treaty_handoff.typed`. Raises `Malformed` for data of another form."""
+        return kind.read(self.data)
+
 
 Work: TypeAlias = Callable[[Handling], Awaitable[Outcome | None]]
-
-REPORTED = frozenset((Kind.TASK_TRANSFER, Kind.ESCALATION, Kind.APPROVAL_REQUEST, Kind.REQUEST_INFORMATION))
-"""The kinds whose end is reported: the others tell something, and expect nothing."""
-
-
-def time_limit(message: Message) -> float | None:
-    """Return the seconds of `constraints.time_limit`; None without one."""
-    match = _DURATION.fullmatch(message["instructions"].get("constraints", {}).get("time_limit", ""))
-    if match is None:
-        return None
-    hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return hours * 3600.0 + minutes * 60 + seconds
-
-
-def strategy(message: Message) -> Mapping[str, Any]:
-    """Return the `failure_handling_strategy`."""
-    return message["instructions"].get("failure_handling_strategy", {})  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from .agent import HandoffAgent
 from .journal import Transaction
-from .messages import Kind, Message, build, derived_id, id_of
+from .messages import Kind, Message, build, derived_id, id_of, in_reply_to
 from .work import Handling, Outcome, Status
 
 _ENDED = frozenset((Status.COMPLETED, Status.FAILED, Status.FELL_BACK, Status.EXPIRED, Status.REJECTED))
@@ -45,16 +45,14 @@ class Coordinator:
         return await transaction.state(f"workflow/{task}") or ""
 
     async def _updated(self, handling: Handling) -> Outcome:
-        metadata, status = handling.message["metadata"], Status(handling.data["status"])
+        metadata, status = handling.message["metadata"], handling.data.get("status", "")
         task = metadata["task_id"]
-        number = next(
-            (n for n in range(len(self._steps)) if self._id(task, n) == handling.data.get("in_reply_to", "").lower()), None
-        )
+        number = next((n for n in range(len(self._steps)) if self._id(task, n) == in_reply_to(handling.message)), None)
         # Ids of steps can be computed: a report counts for a step that was sent. Its sender was checked on arrival.
         if number is None or status not in _ENDED or await handling.transaction.sent(self._id(task, number)) is None:
             return Outcome()
         await handling.transaction.set_state(f"workflow/{task}", f"{number}/{status}")
-        if status is Status.COMPLETED and number + 1 < len(self._steps):
+        if status == Status.COMPLETED and number + 1 < len(self._steps):
             inputs = handling.data.get("result", {})
             await handling.send(self._step(task, number + 1, inputs, flow=metadata.get("correlation_id", task)))
         return Outcome()

@@ -37,10 +37,10 @@ class Environment:
     def add_role(self, role: Role) -> None:
         """Add a role. Raises as `add_roles`."""
         kind = type(role).__name__
-        role.name = role.name or f"{kind}-{sum(type(other).__name__ == kind for other in self.roles.values()) + 1}"
-        member = Member(role.name, kind, role.flow, role.rc.watch, memory=self._memory())
+        name = role.name or f"{kind}-{sum(type(other).__name__ == kind for other in self.roles.values()) + 1}"
+        member = Member(name, kind, role.flow, role.rc.watch, memory=self._memory())
         self._team.add(member, role)
-        role.rc.env, self.roles[role.name], self._members[role.name] = self, role, member
+        role.name, role.rc.env, self.roles[name], self._members[name] = name, self, role, member
 
     def publish_message(self, message: Message, peekable: bool = True) -> bool:
         """Publish a message of the user, or of the role whose action runs now: that goes out when the action is done. Return

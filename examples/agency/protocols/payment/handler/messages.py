@@ -18,6 +18,15 @@ _MEMBERS = {
 _SENDERS = {"payer": ("reserve", "capture", "journal"), "bank": ("reserved", "captured", "entries", "refused")}
 
 
+def is_entry(entry: Value) -> bool:
+    """Whether an entry of the journal has the form that the manifest promises to applications."""
+    if not isinstance(entry, dict) or entry.keys() != {"number", "key", "event", "price"}:
+        return False
+    number, key, event, price = (entry[name] for name in ("number", "key", "event", "price"))
+    is_text = isinstance(key, str) and 1 <= len(key) <= 64 and isinstance(event, str) and len(event) <= 16
+    return is_text and type(number) is int and number >= 1 and type(price) is int and 0 <= price <= 100_000_000
+
+
 def issues(message: Value, sender: str) -> list[str]:
     """The faults of a message. Each type has its members, and its sender."""
     if not isinstance(message, dict) or not isinstance(message.get("id"), str) or not 1 <= len(message["id"]) <= 64:

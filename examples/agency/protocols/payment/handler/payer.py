@@ -22,7 +22,7 @@ from treaty_handler import (
     encode_json,
 )
 
-from .messages import issues, read
+from .messages import is_entry, issues, read
 
 PATIENCE = 30
 ANSWERS = {"reserve": "reserved", "capture": "captured", "journal": "entries"}
@@ -74,7 +74,11 @@ class Payer:
             return [quiet, self.fail(number, 502, "The bank answered another request.")]
         if message["type"] == "reserved":
             return self.send(number, "capture", payment=state["payment"])
-        return [quiet, Return(call=self.open.pop(number)["call"], value=message.get("entries"))]
+        entries = message.get("entries")
+        # A result of another form would end the session.
+        if entries is not None and (len(entries) > 100 or not all(map(is_entry, entries))):
+            return [quiet, self.fail(number, 502, "The bank sent entries of another form.")]
+        return [quiet, Return(call=self.open.pop(number)["call"], value=entries)]
 
     def send(self, number: str, step: str, **members: Value) -> list[Effect]:
         """Send a step and wait for its answer."""
