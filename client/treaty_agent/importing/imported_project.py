@@ -177,7 +177,8 @@ def _check_manifest(entries: Mapping[str, Any]) -> None:
     try:
         parse_manifest(encode_manifest(manifest_of(entries), _URI, "0" * 64))
     except TreatyError as error:
-        raise Inexpressible(error.message.rstrip(".")) from error
+        # Without the name of a file that is not written yet.
+        raise Inexpressible(error.message.rpartition("manifest.json is not valid: ")[2].rstrip(".")) from error
 
 
 def _arguments(operation: ImportedOperation) -> dict[str, Value]:
