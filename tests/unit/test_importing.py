@@ -183,6 +183,15 @@ async def test_only_the_named_operations_are_taken(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_path_may_be_a_reference() -> None:
+    paths = {"/a": {"$ref": "#/components/pathItems/A"}, "/b": {"$ref": "other.json"}}
+    item = {"get": {"operationId": "a", "responses": {"204": {"description": "Done."}}}}
+    value = {"openapi": "3.1.0", "paths": paths, "components": {"pathItems": {"A": item}}}
+    description, _ = read("openapi", value)
+    assert [operation.wish for operation in description.operations] == ["a"]
+    assert [(one.place, "another document" in one.reason) for one in description.omissions] == [("/b", True)]
+
+
 def test_names_follow_one_rule() -> None:
     names = OperationNames()
     wishes = ["find-pets", "find_pets", "FindPets", "URL", "2fast", "GET /pets/{petId}", "天気", "a" * 90]

@@ -47,6 +47,10 @@ class OpenApiReader:
             fix = "Convert it to OpenAPI 3." if "swagger" in root else "Name another file."
             raise Malformed(RpcCode.ANSWER, f"{name} is no OpenAPI 3 description with paths.", fix=fix)
         found = FoundOperations(only)
+        for path, item in paths.items():
+            if isinstance(item, dict) and "$ref" in item:
+                with found.reading(one_line(path, 120)):
+                    paths[path] = SchemaImport(root, found.budget).resolved(item)
         for place, (path, method, item) in found.wanted(_places(paths)):
             reading = _OperationReading(SchemaImport(root, found.budget), place, path, method)
             with found.reading(place):
