@@ -179,7 +179,7 @@ class RegistryPublisher:
         for version in _versions(project):
             try:
                 # The two sides agreed on the test cases, and their vectors are these: more cannot be asked for.
-                return [done.uri async for done in publisher.publish(version, allow_uncovered=True)][-1]
+                return [done.uri async for done in publisher.publish(version, is_agreed=True)][-1]
             except Conflict as error:
                 if error.code != PublishCode.VERSION_EXISTS:
                     raise

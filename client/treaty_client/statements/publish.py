@@ -88,12 +88,19 @@ class Publisher:
         self._head = LogHead(client, registries, origin, copies=copies)
 
     async def publish(
-        self, project: Project, *, namespace: str | None = None, allow_uncovered: bool = False, dry_run: bool = False
+        self,
+        project: Project,
+        *,
+        namespace: str | None = None,
+        allow_uncovered: bool = False,
+        is_agreed: bool = False,
+        dry_run: bool = False,
     ) -> AsyncIterator[Published]:
         """Publish a project, and yield each step after it is done.
 
         `namespace`: another namespace than the identity's own, by a grant of its owner. `allow_uncovered`: publish although no
-        vector reaches an operation. `dry_run`: only the steps before the first statement; sign and send nothing.
+        vector reaches an operation. `is_agreed`: two agents have negotiated the document, so nobody may change it: neither its form
+        nor its coverage is checked. `dry_run`: only the steps before the first statement; sign and send nothing.
 
         Raises the errors of the steps. All yielded steps stay done.
         """
@@ -104,8 +111,8 @@ class Publisher:
         if package is not None and wheel is not None:
             yield Published("built", str(uri), f"{package.filename}, {len(wheel[1])} bytes", package.digest)
             # Before the document is published: a version is immutable, so a handler that fails would cost a version number.
-            yield await _try(uri, package, allow_uncovered=allow_uncovered)
-        for problem in document_problems(project, package):
+            yield await _try(uri, package, allow_uncovered=allow_uncovered or is_agreed)
+        for problem in () if is_agreed else document_problems(project, package):
             raise problem.error
         # Asked first, so that a repeated run after a crash finds the document that it logged.
         found = await self._found(uri, project)
