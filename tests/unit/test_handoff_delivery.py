@@ -11,9 +11,10 @@ import pytest
 from handoffs import Inbox, World, drained, shown, until, world
 from rabbitmq_server import RabbitServer
 
-from treaty_consensus.errors import Conflict, Malformed, Refused, TreatyError
+from treaty_consensus.errors import Conflict, Malformed, Refused, TreatyError, Unavailable
 from treaty_handoff import (
     Handling,
+    HandoffAgent,
     Journal,
     Kind,
     Outcome,
@@ -23,6 +24,7 @@ from treaty_handoff import (
     Rule,
     Status,
 )
+from treaty_handoff.codes import HandoffCode
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.messages import Message, encode
 
@@ -320,3 +322,21 @@ async def test_a_url_that_is_not_of_postgresql_is_malformed(url: str) -> None:
     with pytest.raises(Malformed):
         async with PostgresBroker.open(url):
             pass
+
+
+async def test_an_agent_ends_although_its_driver_answers_the_cancellation_with_an_error(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def flush(*_: object) -> int:
+        begun.set()
+        try:
+            return await asyncio.sleep(60, 0)
+        except asyncio.CancelledError:
+            raise Unavailable(HandoffCode.JOURNAL, "The connection is closed.") from None
+
+    monkeypatch.setattr(Journal, "flush", flush)
+    async with asyncio.timeout(30), Journal.open(here.url, "support", seal=here.seal) as journal:
+        async with HandoffAgent("support", journal, await here.broker()).running():
+            await begun.wait()

@@ -289,5 +289,9 @@ class HandoffAgent:
 
 
 async def _rest(pause: float) -> float:
+    # A driver may answer a cancellation with an error of its own. A loop that waited it out would never end.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
     await asyncio.sleep(pause)
     return min(2 * pause, _LONGEST_PAUSE)
