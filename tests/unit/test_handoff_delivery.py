@@ -337,6 +337,10 @@ async def test_an_agent_ends_although_its_driver_answers_the_cancellation_with_a
             raise Unavailable(HandoffCode.JOURNAL, "The connection is closed.") from None
 
     monkeypatch.setattr(Journal, "flush", flush)
-    async with asyncio.timeout(30), Journal.open(here.url, "support", seal=here.seal) as journal:
-        async with HandoffAgent("support", journal, await here.broker()).running():
-            await begun.wait()
+    broker = await here.broker()
+    async with (
+        asyncio.timeout(30),
+        Journal.open(here.url, "support", seal=here.seal) as journal,
+        HandoffAgent("support", journal, broker).running(),
+    ):
+        await begun.wait()
