@@ -99,8 +99,8 @@ class Publisher:
         """Publish a project, and yield each step after it is done.
 
         `namespace`: another namespace than the identity's own, by a grant of its owner. `allow_uncovered`: publish although no
-        vector reaches an operation. `is_agreed`: two agents have negotiated the document, so nobody may change it: neither its form
-        nor its coverage is checked. `dry_run`: only the steps before the first statement; sign and send nothing.
+        vector reaches an operation. `is_agreed`: two agents have negotiated the document, so nobody may change it: neither its
+        form nor its coverage is checked. `dry_run`: only the steps before the first statement; sign and send nothing.
 
         Raises the errors of the steps. All yielded steps stay done.
         """
