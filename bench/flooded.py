@@ -22,6 +22,7 @@ from treaty_agent import Agent, Identity, LocalProtocols, Session
 from treaty_aip import Gateway
 from treaty_consensus.handler import read_wheel
 from treaty_handoff.http import listen
+from treaty_handoff.messages import MAX_MESSAGE
 from treaty_handoff.processing import Processed
 from treaty_handoff.work import Status
 from treaty_sandbox.runtime import SandboxRuntime
@@ -69,6 +70,8 @@ async def _gateway() -> AsyncIterator[int]:
 
 class _Done:
     """An agent whose work is always done."""
+
+    max_message = MAX_MESSAGE
 
     async def receive(self, _body: bytes) -> Processed:
         return Processed(Status.COMPLETED)
