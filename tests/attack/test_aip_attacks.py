@@ -25,7 +25,7 @@ ROUTE = "RouteAgentCalling"
 
 
 @pytest.mark.threat(230)
-def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() -> None:
+def test_003_69_an_open_session_id_is_refused() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     ((_, frame),) = gateway.request("a", ROUTE, quest())
     for call, message in (("c", quest(sender="m")), ("c2", quest(sender="m", receiver="a"))):
@@ -36,7 +36,7 @@ def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() ->
 
 
 @pytest.mark.threat(230)
-def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
+def test_003_69_a_message_cannot_name_another_streams_session() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     gateway.request("a", ROUTE, quest(session="victim"))
     ((_, own),) = gateway.request("m", ROUTE, quest(session="own", sender="m"))
@@ -47,7 +47,7 @@ def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
 
 
 @pytest.mark.threat(230)
-def test_003_69_an_agent_keeps_two_streams_of_one_session_id_apart() -> None:
+def test_003_69_equal_session_ids_of_two_streams_stay_apart() -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     assert statuses(node.request("y", "CallAgent", quest())) == ["INVALID_ARGUMENT"]
@@ -93,7 +93,7 @@ def secure(folder: Path, name: str, **options: Any) -> Security:
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(tmp_path: Path) -> None:
+async def test_003_68_a_strict_gateway_serves_proved_callers_alone(tmp_path: Path) -> None:
     async with nodes() as made:
         identity = Identity.create()
         gateway = await made.gateway(security=secure(tmp_path, "g", identity=identity))
@@ -116,7 +116,7 @@ async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method(tmp_path: Path) -> None:
+async def test_003_68_a_proof_serves_once_for_one_host_and_method(tmp_path: Path) -> None:
     async with nodes() as made:
         gateway = await made.gateway(security=secure(tmp_path, "g"))
         caller = secure(tmp_path, "caller")
@@ -140,7 +140,7 @@ async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_node_of_a_did_is_not_taken_over_by_another_did_or_by_none(tmp_path: Path) -> None:
+async def test_003_68_no_other_did_takes_over_a_node(tmp_path: Path) -> None:
     async with nodes() as made:
         (tmp_path / "g").mkdir()
         gateway = await made.gateway(security=Security(home=tmp_path / "g"))
@@ -200,7 +200,7 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
 
 
 @pytest.mark.threat(231)
-def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
+def test_003_73_sessions_and_inquiries_of_others_are_bounded() -> None:
     node = Driven("node")
     found = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
     assert statuses(found[0]) == []
@@ -235,7 +235,7 @@ async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
 
 
 @pytest.mark.threat(231)
-async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> None:
+async def test_003_73_an_agent_without_inquiries_ends_the_session() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first = await made.agent("a", gateway)
@@ -252,7 +252,7 @@ async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> Non
 
 
 @pytest.mark.threat(231)
-async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_003_72_a_handler_with_an_odd_error_hangs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     # A lone surrogate in a captured line cannot be sent from a process of pytest to the other.
     caplog.set_level(logging.CRITICAL, "treaty_aip")
 

@@ -37,7 +37,7 @@ FAILURES = [RuntimeError("an uncaught exception"), *(code for code in grpc.Statu
 
 
 @pytest.mark.threat(291)
-async def test_003_05_no_answer_of_an_application_deregisters_its_node_or_ends_its_other_sessions() -> None:
+async def test_003_05_a_failed_answer_keeps_the_node_registered() -> None:
     async with nodes() as made, serving() as node:
         gateway = await made.gateway()
         honest = await made.agent("a", gateway)
@@ -104,7 +104,7 @@ async def refused(gateway: Gateway, **info: str) -> None:
 
 
 @pytest.mark.threat(292)
-async def test_003_06_a_killed_node_registers_again_at_once_and_a_live_one_is_not_replaced() -> None:
+async def test_003_06_only_a_dead_node_is_replaced() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         asker = await made.agent("a", gateway)
@@ -140,7 +140,7 @@ async def test_003_06_a_dead_node_is_replaced_by_its_own_address_alone() -> None
 
 
 @pytest.mark.threat(292)
-async def test_003_06_a_dead_node_of_a_did_is_replaced_by_that_did_alone(tmp_path: Path) -> None:
+async def test_003_06_only_its_did_replaces_a_dead_node(tmp_path: Path) -> None:
     victim, other = Security(identity=Identity.create()), Security(identity=Identity.create())
     info = aip_pb2.AgentInfo(agent_id="x", address="127.0.0.1:1")
     async with nodes() as made:
@@ -207,7 +207,7 @@ async def test_003_02_an_agent_learns_that_a_conversation_ended(how: str) -> Non
             await second.submit_feedback(end.session_id, end.sender_id, "bye")
 
 
-async def test_003_02_an_agent_with_a_full_inbox_learns_that_a_conversation_ended() -> None:
+async def test_003_02_a_full_inbox_still_gets_the_end() -> None:
     async with nodes() as made:
         second = await made.agent("b", bounds=Bounds(inbox=1))
         first = await made.agent("a")

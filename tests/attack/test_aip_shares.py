@@ -67,7 +67,7 @@ def test_one_caller_leaves_sessions_of_a_node_to_others(name: str) -> None:
 
 
 @pytest.mark.threat(236)
-def test_one_description_is_bounded_and_a_refused_one_changes_nothing() -> None:
+def test_a_description_over_its_bound_changes_nothing() -> None:
     gateway = gateway_with(agent("a"), max_state=LARGE)
     gateway.request("a", "SubscribeToUpdates", {"subscriber_id": "a"}, "u")
     before = gateway.state()

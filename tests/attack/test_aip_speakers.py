@@ -70,7 +70,7 @@ def test_003_75_an_answer_is_of_the_receiver() -> None:
 
 
 @pytest.mark.threat(233)
-def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_their_dids() -> None:
+def test_003_75_a_gateway_keeps_named_ids_for_their_dids() -> None:
     gateway = gateway_with(agent("b"), tool("t"), **PROVED)
     before = gateway.state()
     for method, message in (
@@ -89,7 +89,7 @@ def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_
 
 
 @pytest.mark.threat(233)
-def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_proved_it() -> None:
+def test_003_75_a_gateway_keeps_a_did_for_its_prover() -> None:
     gateway = Driven("gateway", peer="")
     gateway.join(A, is_proved=False)
     before = gateway.state()
@@ -106,7 +106,7 @@ def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_p
 
 
 @pytest.mark.threat(233)
-def test_003_75_between_two_peers_a_did_is_for_the_one_that_proved_it() -> None:
+def test_003_75_a_peer_keeps_a_did_for_its_prover() -> None:
     for is_proved in (False, True):
         for sender in (A, M):
             peer = Driven("peer", peer=M, is_proved=is_proved)
@@ -120,7 +120,7 @@ def test_003_75_between_two_peers_a_did_is_for_the_one_that_proved_it() -> None:
 
 
 @pytest.mark.threat(233)
-async def test_003_75_an_agent_with_a_proof_does_not_speak_as_another_one(tmp_path: Path) -> None:
+async def test_003_75_a_proved_agent_speaks_for_itself_alone(tmp_path: Path) -> None:
     caller, liar = Identity.create(), Identity.create()
 
     def security(name: str, identity: Identity, **options: Any) -> Security:

@@ -38,7 +38,7 @@ async def test_streams_without_a_message_hold_up_no_heartbeat_and_end(monkeypatc
 
 
 @pytest.mark.threat(238)
-async def test_bytes_that_wait_for_all_calls_are_bounded_and_the_largest_call_ends() -> None:
+async def test_waiting_bytes_of_all_calls_are_bounded() -> None:
     waiting, flows, small = Waiting(), [Flow() for _ in range(6)], Flow()
     for flow in (*flows, small):
         waiting.add(flow)
@@ -107,7 +107,7 @@ async def test_a_failure_of_an_application_shows_no_internals() -> None:
 
 
 @pytest.mark.threat(239)
-async def test_an_argument_does_not_replace_what_the_owner_fixed_in_a_url() -> None:
+async def test_an_argument_cannot_replace_a_fixed_part_of_a_url() -> None:
     asked: list[str] = []
 
     class Api(BaseHTTPRequestHandler):
@@ -158,7 +158,7 @@ async def test_an_inquiry_of_a_session_that_was_stopped_is_not_kept() -> None:
 
 
 @pytest.mark.threat(238)
-async def test_the_inquiries_that_are_kept_for_handlers_are_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_inquiries_are_bounded_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_aip.agent.MAX_LATEST", 2)
     async with nodes() as made:
         gateway: Gateway = await made.gateway()

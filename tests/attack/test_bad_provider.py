@@ -169,7 +169,7 @@ class Dripping(SimulatedProtocols):
 
 
 @pytest.mark.threat(47)
-def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
+def test_a_dripping_registry_delays_no_other_protocol(tmp_path: Path) -> None:
     async def main() -> None:
         now = asyncio.get_running_loop().time
         timeouts = SessionTimeouts(provide=5.0)
@@ -236,7 +236,7 @@ def test_where_none_is_left_the_agent_does_not_start(tmp_path: Path) -> None:
     run(main())
 
 
-def test_where_only_the_registry_is_away_the_agent_starts_and_tells_its_peers_to_try_again(tmp_path: Path) -> None:
+def test_an_agent_starts_without_its_registry(tmp_path: Path) -> None:
     async def main() -> None:
         seller = two(tmp_path, bad1=REVOKED, **{"product-info": AWAY})
         await seller.agent.prepare()

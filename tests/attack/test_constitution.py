@@ -54,7 +54,7 @@ def swapped(base: Parameters) -> Parameters:
 
 @pytest.mark.threat(351)
 @pytest.mark.parametrize("bend", ["accelerate", "swap", "both"])
-def test_an_operator_neither_hurries_its_epochs_nor_swaps_the_anchors(bend: str) -> None:
+def test_an_operator_can_neither_hurry_epochs_nor_swap_anchors(bend: str) -> None:
     made = weekly()
     wanted = made.parameters if bend == "swap" else replace(made.parameters, epoch_seconds=1)
     wanted = wanted if bend == "accelerate" else swapped(wanted)
@@ -66,7 +66,7 @@ def test_an_operator_neither_hurries_its_epochs_nor_swaps_the_anchors(bend: str)
 
 
 @pytest.mark.threat(351)
-async def test_epochs_that_were_closed_by_dates_in_the_future_are_found(tmp_path: Path) -> None:
+async def test_epochs_closed_by_future_dates_are_detected(tmp_path: Path) -> None:
     registry = with_echo()
     honest = registry.now
     voted(registry)
@@ -90,7 +90,7 @@ async def test_epochs_that_were_closed_by_dates_in_the_future_are_found(tmp_path
 
 
 @pytest.mark.threat(351)
-async def test_an_agent_takes_no_decision_that_is_dated_after_its_proof(tmp_path: Path) -> None:
+async def test_a_decision_dated_after_its_proof_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     honest = registry.now
     registry.now += WEEK

@@ -90,7 +90,7 @@ async def searching(database: str) -> AsyncIterator[tuple[Retrieval, Callable[[]
 
 @pytest.mark.deep
 @pytest.mark.threat(85)
-async def test_a_search_reads_no_more_of_a_large_catalogue_than_of_a_small_one(database: str) -> None:
+async def test_a_search_costs_the_same_in_a_large_catalogue(database: str) -> None:
     bound = 16 * (MAX_WALK + MAX_COMPLETIONS)
     connection = await asyncpg.connect(database)
     await fill(connection, 1, FEW)

@@ -106,9 +106,7 @@ async def attack(api: httpx.AsyncClient, server: Server, name: str) -> tuple[str
 
 @pytest.mark.deep
 @pytest.mark.threat(73)
-async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refused(
-    api: httpx.AsyncClient, server: Server
-) -> None:
+async def test_honest_wheels_pass_while_costly_ones_are_refused(api: httpx.AsyncClient, server: Server) -> None:
     honest = key_signer("honest")
     attacks = [asyncio.create_task(attack(api, server, name)) for name in HOSTILE]
     made = of(server, publication(honest))
@@ -128,7 +126,7 @@ async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refu
 
 @pytest.mark.deep
 @pytest.mark.threat(73)
-async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: httpx.AsyncClient, server: Server) -> None:
+async def test_a_stop_ends_the_registry_during_hostile_work(api: httpx.AsyncClient, server: Server) -> None:
     agent = key_signer("attacker")
     made = of(server, publication(agent))
 
@@ -171,6 +169,6 @@ ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 
 @pytest.mark.sample(4)
 @pytest.mark.threat(41)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:
+def test_a_hostile_wheel_costs_no_more_than_a_few_honest_ones(name: str) -> None:
     hostile, honest = work(HOSTILE[name][0], ALL_THAT_FITS)
     assert hostile < 20 * honest

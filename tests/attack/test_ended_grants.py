@@ -64,7 +64,7 @@ async def test_a_publish_after_a_domain_changed_hands_is_refused(tmp_path: Path,
 
 
 @pytest.mark.threat(28)
-async def test_a_new_owner_does_not_publish_through_a_key_without_a_tenure(tmp_path: Path) -> None:
+async def test_a_new_owner_publishes_through_no_key_without_tenure(tmp_path: Path) -> None:
     registry, guest = with_echo(), key_signer("guest")
     heir = change_hands(registry, ALICE)
     registry.add(kinds.Grant("alice.example", guest.did), heir)

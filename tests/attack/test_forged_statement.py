@@ -50,7 +50,7 @@ async def test_a_handler_that_its_author_never_signed_is_refused(tmp_path: Path)
 
 
 @pytest.mark.threat(15)
-async def test_an_identity_that_the_operator_did_not_testify_to_is_refused(tmp_path: Path) -> None:
+async def test_an_identity_without_the_operators_testimony_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     mallory = domain_signer("mallory.example")
     known = next(

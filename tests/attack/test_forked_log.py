@@ -17,7 +17,7 @@ from treaty_consensus.log.proof import Receipt
 
 
 @pytest.mark.threat(10)
-async def test_a_rewritten_history_is_refused_with_both_checkpoints_as_evidence(tmp_path: Path) -> None:
+async def test_a_rewritten_history_is_refused_with_evidence(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())

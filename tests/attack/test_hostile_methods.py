@@ -122,7 +122,7 @@ async def test_a_method_is_called_once_by_name_or_by_position(hotel: Hotel) -> N
     ],
 )
 @pytest.mark.parametrize("place", ["arguments", "result"])
-async def test_a_schema_that_costs_too_much_is_not_used_and_nothing_is_sent(hotel: Hotel, schema: Any, place: str) -> None:
+async def test_a_schema_that_costs_too_much_is_not_used(hotel: Hotel, schema: Any, place: str) -> None:
     loop = {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}} if "Loop" in str(schema) else {}
     made = method(schema=schema) if place == "arguments" else method(result=schema)
     remote = hotel.remote(made, components=loop)
@@ -195,7 +195,7 @@ async def test_a_document_leads_to_no_address_of_the_own_network(hotel: Hotel, u
 
 
 @pytest.mark.threat(140)
-async def test_a_name_that_leads_into_the_own_network_is_not_connected_to(hotel: Hotel) -> None:
+async def test_a_name_in_the_own_network_is_not_connected_to(hotel: Hotel) -> None:
     async def inside(host: str) -> list[str]:
         return ["127.0.0.1", "192.168.1.1"]
 
@@ -272,7 +272,7 @@ async def test_a_draft_of_json_schema_and_text_content_are_read(hotel: Hotel) ->
     assert await refused(hotel.mcp(), {"query": 7}) == "rpc.arguments"
 
 
-def test_a_description_names_its_interfaces_and_others_are_skipped() -> None:
+def test_only_the_named_interfaces_are_read() -> None:
     listed = [
         {"type": "StructuredInterface", "protocol": "OpenRPC", "url": "rpc.json", "description": "Rooms.\x07"},
         {"type": "StructuredInterface", "protocol": "openrpc", "content": {"openrpc": "1"}},

@@ -149,7 +149,7 @@ async def test_no_answer_of_a_mirror_keeps_a_protocol_from_an_agent(
 
 
 @pytest.mark.threat(304)
-async def test_of_a_mirror_that_leaves_a_leaf_out_the_next_one_is_asked(tmp_path: Path) -> None:
+async def test_a_mirror_without_a_leaf_is_passed_over(tmp_path: Path) -> None:
     registry = with_echo()
     fetcher, _ = agent(tmp_path, {"first.example": registry}, registry.now)
     async with fetcher:

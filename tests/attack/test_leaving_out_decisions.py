@@ -46,9 +46,7 @@ async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegist
 
 
 @pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "after another", "on an older log"])
-async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
-    decided: SimulatedRegistry, tmp_path: Path, lie: str
-) -> None:
+async def test_a_decision_unlinked_to_the_seen_one_stops(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
     voted(decided)
     await seen(decided, tmp_path)
     newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
@@ -99,9 +97,7 @@ async def test_an_agent_that_missed_epochs_follows_the_decisions_back(decided: S
 
 @pytest.mark.threat(17)
 @pytest.mark.parametrize("lie", ["another last epoch", "an epoch between follows another", "passed over", "endless"])
-async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
-    decided: SimulatedRegistry, tmp_path: Path, lie: str
-) -> None:
+async def test_decisions_unlinked_to_the_seen_one_stop(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
     voted(decided)
     last = await followed(decided, tmp_path, 0)
     seen_body = newest_decision(decided).body
@@ -125,9 +121,7 @@ async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
 
 
 @pytest.mark.threat(17)
-async def test_a_decision_that_passes_over_the_one_that_was_seen_convinces_others(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_a_decision_past_the_seen_one_convinces_others(decided: SimulatedRegistry, tmp_path: Path) -> None:
     """No two of the three leaves exclude each other: epochs without a vote have no decision."""
     first = newest_decision(decided)
     for epoch, previous in ((3, first.id), (1, "ab" * 32)):
@@ -196,9 +190,7 @@ async def test_no_decision_where_there_was_one_stops(decided: SimulatedRegistry,
 
 
 @pytest.mark.threat(19)
-async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_else(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_another_answer_replaces_no_decision(decided: SimulatedRegistry, tmp_path: Path) -> None:
     """A bundle may hold a decision of another topic, because it set the log's clock. It is no way to make an agent forget."""
     body = kinds.Publish(uri_of("4.0"), "zzz", decided.put(b"# Zzz\n"), decided.put(b'{"title":"Zzz"}'), "negotiated")
     decided.add(body, ALICE)

@@ -132,7 +132,7 @@ async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
     assert await accused(later, tmp_path / "later", proof) is None
 
 
-async def test_two_of_four_witnesses_suffice_however_the_registry_chooses_its_quorum(tmp_path: Path) -> None:
+async def test_two_of_four_witnesses_always_suffice(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
     made = signed(ballot(registry, 0), BOB)
     for chosen in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
@@ -216,7 +216,7 @@ def test_a_stamp_is_never_a_cosignature_of_a_checkpoint() -> None:
 
 
 @pytest.mark.threat(362)
-async def test_a_forged_line_of_a_witness_makes_the_whole_stamp_worthless(tmp_path: Path) -> None:
+async def test_a_forged_witness_line_voids_the_stamp(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
     leaf = honest(registry)
     proof, other = stamped_by(*FOUR[:3])(leaf), stamped_by(FOUR[0])(honest(registry, ALICE, 1))
@@ -236,7 +236,7 @@ async def test_of_two_ballots_that_follow_each_other_both_are_owed(tmp_path: Pat
         await audited(registry, tmp_path, *(proof.format() for proof in proofs))
 
 
-def test_a_strangers_key_counts_in_a_development_electorate_alone() -> None:
+def test_a_strangers_key_counts_in_development_alone() -> None:
     registry, stranger = witnessed(at_the_close()), key_signer("stranger")
     made = signed(ballot(registry, 0), stranger)
     log = registry.facts["log"]
@@ -246,7 +246,7 @@ def test_a_strangers_key_counts_in_a_development_electorate_alone() -> None:
     assert not stamped.admissible(registry.facts, log, "open", [made], len(registry.leaves))
 
 
-def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stamped() -> None:
+def test_a_stamped_file_has_one_spelling_and_one_order() -> None:
     registry = at_the_close()
     made = stamped_by(FOUR[0])(honest(registry))
     data = made.format()
@@ -288,7 +288,7 @@ def taken(registry: SimulatedRegistry, stamps: Iterable[Stamped]) -> list[bytes]
 @pytest.mark.threat(362)
 @settings(max_examples=30, deadline=None)
 @given(acts=st.lists(ACTS, max_size=14), reads=st.booleans())
-def test_a_registry_is_accused_if_and_only_if_it_passes_over_what_it_owes(acts: list[tuple[Any, ...]], reads: bool) -> None:
+def test_a_registry_is_accused_only_of_a_left_out_duty(acts: list[tuple[Any, ...]], reads: bool) -> None:
     registry, now, owed = READY.copy(), CLOSE, False
     stamps: dict[bytes, tuple[int, Stamped]] = {}
     for act, *what in [*acts, ("wait", MARGIN), ("close",)]:

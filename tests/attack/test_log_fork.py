@@ -86,7 +86,7 @@ async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, 
 
 
 @pytest.mark.threat(58)
-async def test_a_database_restored_together_with_its_record_under_a_running_process_is_not_signed(
+async def test_a_database_restored_under_a_process_is_not_signed(
     postgres: Server, database: str, data: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_registry(data, database, web) as registry:
@@ -117,7 +117,7 @@ async def test_a_database_restored_together_with_its_record_under_a_running_proc
 
 
 @pytest.mark.threat(58)
-async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
+async def test_a_backup_that_grew_elsewhere_is_not_signed(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:
@@ -134,7 +134,7 @@ async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
 
 
 @pytest.mark.threat(11)
-async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
+async def test_a_fork_by_a_copied_key_is_noticed_at_its_return(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:

@@ -225,7 +225,7 @@ def test_all_wrong_decisions_are_found_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.threat(22)
-def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBuilder) -> None:
+def test_a_wrong_decision_may_withhold_its_evidence(honest: LogBuilder) -> None:
     last = decision_indexes(honest)[-1]
     for garbage in (b"", b"{", honest.transcripts[last] + b" ", b"\xff" * 100):
         for name in ("roll", "transcript"):
@@ -237,7 +237,7 @@ def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBu
             assert (where, refusal.code) == (last, "audit.decision") and refusal.__cause__ is not None
 
 
-def test_another_blob_is_served_than_the_one_that_a_decision_names(honest: LogBuilder) -> None:
+def test_a_blob_other_than_the_decisions_is_served(honest: LogBuilder) -> None:
     """What is not what it is called explains nothing."""
     last = decision_indexes(honest)[-1]
     wrong = lying(honest.transcripts[last], "total")

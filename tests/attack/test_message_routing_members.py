@@ -350,7 +350,7 @@ async def test_the_values_that_wait_for_a_member_fit_into_its_action() -> None:
 
 
 @pytest.mark.threat(221)
-async def test_an_action_that_publishes_too_much_to_its_own_member_costs_one_note() -> None:
+async def test_too_many_own_messages_cost_one_note() -> None:
     bob = Doing(
         {
             "publish": [{"content": str(n), "send_to": ["<self>"]} for n in range(256)],
@@ -458,7 +458,7 @@ async def test_a_member_that_floods_takes_no_room_of_others(send_to: list[str]) 
 
 
 @pytest.mark.threat(224)
-async def test_a_silent_member_holds_a_round_for_the_time_that_the_application_gives() -> None:
+async def test_a_silent_member_holds_a_round_for_its_timeout() -> None:
     async with SandboxPool(size=0) as pool:
         worker = await pool.load(routing_package(), local=ENVIRONMENT, peers=[BOB])
         session = await worker.open("environment")

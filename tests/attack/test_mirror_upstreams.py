@@ -215,9 +215,7 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
 
 
 @pytest.mark.threat(302)
-async def test_a_mirror_is_not_promoted_while_its_registry_signs_or_shows_another_history(
-    registry: Registry, postgres: Postgres, tmp_path: Path
-) -> None:
+async def test_a_mirror_of_a_signing_registry_is_not_promoted(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:
     data, keys, answers = tmp_path / "mirror", tmp_path / "registry" / "keys", dict[str, bytes]()
     async with postgres.fresh() as database, serving(registry, free_port()) as url, proxied(url, answers) as between:
         await log(registry, grant(WRITER), WRITER)

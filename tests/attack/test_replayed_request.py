@@ -39,7 +39,7 @@ async def refused(listener: Listener, headers: dict[str, str], **request: str) -
 
 @pytest.mark.threat(100)
 @BOTH_FORMS
-async def test_a_request_is_not_accepted_twice_not_even_after_a_restart(listener: Listener, legacy: bool) -> None:
+async def test_a_request_is_not_accepted_again_after_a_restart(listener: Listener, legacy: bool) -> None:
     headers = sign(legacy=legacy)
     assert await listener.verify(headers) == ALICE.did
     assert await refused(listener, headers) == "authentication.replayed"

@@ -142,7 +142,7 @@ async def test_what_is_allowed_happens_and_credit_comes_back() -> None:
         await session.handle(Result(call="f", error=Failure(code=500)))
 
 
-async def test_a_handler_of_interface_1_sees_no_new_event_and_may_use_no_new_effect() -> None:
+async def test_interface_1_has_no_new_events_or_effects() -> None:
     async with opened(MANIFEST) as session:
         assert await session.handle(Cancelled(call="a")) == []
         assert session.pending_calls == ("a",)

@@ -115,7 +115,7 @@ def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
         refused("secure.identity", far, source().say(ASKED)[0])
 
 
-def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_asked() -> None:
+def test_another_agents_answer_is_not_the_asked_ones() -> None:
     near, mallory = source(), destination(MALLORY)
     (asked,) = near.say(ASKED)
     refused("hello.destination", mallory, asked)
@@ -187,7 +187,7 @@ def strip(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.threat(107)
-def test_taking_the_encryption_out_of_a_hello_is_refused_where_it_is_required() -> None:
+def test_a_stripped_encryption_is_refused_where_required() -> None:
     near, far = source(), destination()
     (asked,) = near.say(ASKED)
     refused("secure.required", far, changed(asked, strip))
@@ -229,7 +229,7 @@ def test_a_recorded_hello_opens_no_second_session() -> None:
 
 
 @pytest.mark.threat(364)
-def test_a_flood_of_hellos_keeps_no_fresh_one_out_and_brings_no_old_one_back() -> None:
+def test_a_flood_of_hellos_keeps_out_no_fresh_one() -> None:
     accepted = AcceptedHellos(capacity=3)
     for number in range(9):
         accepted.accept("did:wba:mallory.example", str(number), NOW + number, NOW + number)

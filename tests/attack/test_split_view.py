@@ -121,9 +121,7 @@ def equivocations(folder: Path) -> list[Path]:
 
 @pytest.mark.threat(13)
 @pytest.mark.parametrize("grown", [0, 3])
-async def test_whoever_is_shown_both_keeps_a_proof_that_anybody_can_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], grown: int
-) -> None:
+async def test_a_split_view_leaves_a_proof_for_anybody(tmp_path: Path, capsys: pytest.CaptureFixture[str], grown: int) -> None:
     registry = with_echo()
     fork = rewritten(registry)
     for number in range(grown):

@@ -54,7 +54,7 @@ async def test_a_changed_card_is_refused(tmp_path: Path) -> None:
     assert (await refused_at(5, registry, tmp_path)).code == "document.digest"
 
 
-async def test_another_document_than_the_hash_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+async def test_a_document_of_another_hash_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     made = registry.publish("2.0")
     registry.attach("2.0")

@@ -74,7 +74,7 @@ async def test_the_new_owner_of_a_domain_waits_thirty_days(tmp_path: Path) -> No
     assert failure.code == "identity.new-tenure"
 
 
-async def test_after_thirty_days_of_the_logs_clock_it_is_another_publisher(tmp_path: Path) -> None:
+async def test_a_publisher_changes_after_thirty_logged_days(tmp_path: Path) -> None:
     registry = with_echo()
     heir = inherited(registry)
     pass_days(registry, 30)
@@ -86,7 +86,7 @@ async def test_after_thirty_days_of_the_logs_clock_it_is_another_publisher(tmp_p
     assert failure.code == "policy.publisher"
 
 
-async def test_without_the_leaf_that_moved_the_clock_the_wait_is_not_over(tmp_path: Path) -> None:
+async def test_a_wait_needs_the_leaf_that_moved_the_clock(tmp_path: Path) -> None:
     registry = with_echo()
     heir = inherited(registry)
     moved = pass_days(registry, 30)

@@ -48,7 +48,7 @@ async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
 
 
 @pytest.mark.threat(82)
-async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(registry: Registry, web: Web) -> None:
+async def test_a_did_is_learned_while_strangers_fill_the_uploads(registry: Registry, web: Web) -> None:
     await registry.pool.execute(
         "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')", b"\0" * 32, MAX_WAITING
     )

@@ -131,9 +131,7 @@ async def test_a_fault_of_the_record_is_named_as_its_own(registry: Registry, mon
             await asyncio.sleep(0.1)
 
 
-async def test_readiness_names_the_database_before_what_follows_from_it(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readiness_names_the_database_first(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise asyncpg.InterfaceError("hangs")
 
@@ -184,7 +182,7 @@ def test_each_alert_has_an_entry_in_the_runbook() -> None:
 
 
 @pytest.mark.deep
-def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
+def test_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
     promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
     cases = {
         "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],

@@ -46,7 +46,7 @@ async def _pins_its_root(registry: Registry) -> None:
 
 
 @pytest.mark.threat(324)
-async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_end(place: Place) -> None:
+async def test_each_authority_step_survives_a_restart(place: Place) -> None:
     async with place.open() as registry:
         first, pinned = registry.authority.public, registry.trusted_root
     assert prepare(place.keys, [AUTHORITY])[0].startswith("authority ")
@@ -94,7 +94,7 @@ async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_
 
 
 @pytest.mark.threat(322)
-async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(place: Place, tmp_path: Path) -> None:
+async def test_an_authority_without_agreement_changes_nothing(place: Place, tmp_path: Path) -> None:
     async with place.open() as registry:
         operator, before = load_operator(place.keys), registry.keys.newest
         assert before.clock
@@ -115,7 +115,7 @@ async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(pla
 
 
 @pytest.mark.threat(324)
-async def test_a_node_without_the_next_authority_certifies_nothing_after_the_overlap(place: Place, tmp_path: Path) -> None:
+async def test_a_node_without_the_next_authority_certifies_nothing(place: Place, tmp_path: Path) -> None:
     async with place.open():
         copy_keys(place.keys, tmp_path / "other" / "keys")
     prepare(place.keys, [AUTHORITY])

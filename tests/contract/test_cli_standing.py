@@ -73,7 +73,7 @@ async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, .
     assert int(value["weight"]) == ONE and "weighs nothing" not in shown
 
 
-async def test_a_did_key_is_told_that_it_has_no_vote_and_how_to_get_one(
+async def test_a_did_key_has_no_vote_and_learns_how_to_get_one(
     treaty: Treaty, agents: tuple[Signer, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
@@ -142,7 +142,7 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
         ),
     ],
 )
-async def test_a_topic_that_starves_names_its_pairs_and_how_many_are_missing(
+async def test_a_starving_topic_names_its_missing_pairs(
     treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], told: str
 ) -> None:
     (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still

@@ -188,9 +188,7 @@ async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, regis
 
 
 @pytest.mark.threat(130)
-async def test_a_domain_that_changed_hands_shows_no_grants_of_its_former_owner(
-    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path
-) -> None:
+async def test_a_transferred_domain_shows_no_former_grants(treaty: Treaty, registry: Registry, web: Web, tmp_path: Path) -> None:
     own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
     await treaty.told("alice", "grant", guest.did)
     # Its first statement makes the guest known. Before that no owner of its domain is the former one.

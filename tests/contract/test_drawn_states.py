@@ -40,7 +40,7 @@ def test_a_changed_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["states", "flow", "election"])
-def test_a_picture_has_a_title_and_says_in_words_all_that_it_shows(name: str) -> None:
+def test_a_picture_has_a_title_and_a_full_description(name: str) -> None:
     root = ET.parse(ROOT / f"docs/{name}.svg").getroot()
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None

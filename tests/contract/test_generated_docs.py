@@ -85,7 +85,7 @@ def test_every_command_is_in_the_reference(program: App, page_part: str) -> None
     assert [name for name in commands if f"\n### {program.name[0]} {name}\n" not in text] == []
 
 
-def test_the_options_of_every_command_are_listed_once_and_each_command_has_an_example() -> None:
+def test_each_command_has_its_options_once_and_an_example() -> None:
     text = SITE["commands-treaty"]()
     assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
     assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1

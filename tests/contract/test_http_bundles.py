@@ -87,7 +87,7 @@ async def test_shared_caches_keep_proofs_and_no_seq(api: httpx.AsyncClient, regi
         assert (await api.get(path)).headers["cache-control"] == "no-cache", path
 
 
-async def test_a_bundle_proves_a_protocol_with_its_handlers_and_statuses(
+async def test_a_bundle_proves_a_protocol_and_its_handlers(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:
     made = publication(alice)

@@ -162,7 +162,7 @@ async def test_the_testimony_alone_is_worth_nothing(
 
 
 @pytest.mark.threat(29)
-async def test_a_registry_that_would_have_something_else_signed_gets_no_signature(
+async def test_a_registry_gets_no_signature_over_foreign_bytes(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await say(api, alice, ballot(registry, 0))

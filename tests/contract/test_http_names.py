@@ -70,7 +70,7 @@ async def test_every_kind_of_name_resolves(api: httpx.AsyncClient, alice: Signer
         assert await resolve(api, name) == [], name
 
 
-async def test_000_62_each_version_of_a_standard_and_of_a_negotiated_protocol_has_one_uri_and_its_own_code(
+async def test_000_62_each_version_has_one_uri_and_its_own_code(
     api: httpx.AsyncClient, registry: Registry, alice: Signer
 ) -> None:
     """A name or a hash leads to one URI, and that URI to the document and the handler of its version."""

@@ -132,9 +132,7 @@ async def test_a_fault_of_ours_says_nothing_of_itself(
         assert b"secret" not in response.content and b"RuntimeError" not in response.content
 
 
-async def test_without_the_database_it_is_unavailable_and_what_is_in_memory_is_served(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_reads_from_memory_survive_a_lost_database(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
     kept = await api.get(RECORD)
     await registry.pool.close()

@@ -142,7 +142,7 @@ async def test_standing_rests_while_its_principal_is_barred(
     assert int((await standing_of(api, charlie.did))["standing"]) == part(EIGHTH, decay(1, 13))
 
 
-async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
+async def test_speakers_rank_by_standing_then_by_recency(
     newest: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], web: Web
 ) -> None:
     api = newest
@@ -239,9 +239,7 @@ async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: 
 
 
 @pytest.mark.threat(83)
-async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grants_speaks_for_it(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+async def test_a_domain_of_an_open_electorate_holds_the_standing(postgres: Postgres, tmp_path: Path) -> None:
     anchors = [open_electorates.anchor(number) for number in range(4)]
     helper, stranger = domain_signer("agents.elsewhere.example"), domain_signer("stranger.example")
     web, now = Web(), NOW

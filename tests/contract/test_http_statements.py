@@ -34,9 +34,7 @@ async def test_a_statement_gets_a_receipt_that_verifies(api: httpx.AsyncClient, 
     assert checkpoint.checkpoint.size > receipt.index and checkpoint.time is not None
 
 
-async def test_the_same_statement_again_is_answered_and_not_logged_twice(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_a_repeated_statement_is_not_logged_twice(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     signed = await say(api, alice, ballot(registry, 0))
     size = registry.head.size
     again = await post(api, signed)

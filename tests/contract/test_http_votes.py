@@ -28,9 +28,7 @@ async def asked(api: httpx.AsyncClient, did: str, topic: str | None = None) -> d
     return value
 
 
-async def test_a_ballot_is_shown_with_the_use_that_renews_or_contradicts_it(
-    api: httpx.AsyncClient, registry: Registry, web: Web
-) -> None:
+async def test_a_ballot_shows_its_renewing_or_contradicting_use(api: httpx.AsyncClient, registry: Registry, web: Web) -> None:
     alice, *others = agents = [domain_signer(f"{name}.example") for name in ("alice", "bob", "carol", "dave")]
     web.serve(*agents)
     one, two = publication(alice, "one"), publication(others[0], "two")

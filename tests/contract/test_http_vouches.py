@@ -21,7 +21,7 @@ async def asked(api: httpx.AsyncClient, signer: Signer) -> dict[str, object]:
     return value
 
 
-async def test_the_newest_vouch_of_a_pair_is_shown_unless_it_was_withdrawn(
+async def test_the_newest_standing_vouch_of_a_pair_is_shown(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:
     assert await asked(api, alice) == {"seq": 0, "epoch": 0, "vouches": []}
@@ -61,7 +61,7 @@ async def test_whose_vouches_must_be_said(api: httpx.AsyncClient) -> None:
     problem(await api.get("/vouches?did=alice"), 400, "did.syntax")
 
 
-async def test_a_report_with_the_operator_sets_no_clock_that_a_bundle_would_have_to_prove(
+async def test_an_operators_report_sets_no_clock(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, operator: Operator
 ) -> None:
     before = await registry.pool.fetch("select * from clock")

@@ -229,7 +229,7 @@ def test_make_installs_exactly_the_lock(index: Index, tmp_path: Path, target: st
 @pytest.mark.deep
 @pytest.mark.parametrize("newest", [False, True])
 @pytest.mark.parametrize("lock", ["requirements.lock", "deploy/container/build.lock", "deploy/container/runtime.lock"])
-def test_the_commands_of_guide_and_image_install_exactly_the_lock(index: Index, tmp_path: Path, lock: str, newest: bool) -> None:
+def test_guide_and_image_install_exactly_the_lock(index: Index, tmp_path: Path, lock: str, newest: bool) -> None:
     """With the pip that Python brings (23.2.1 of 3.11), and with the newest one."""
     expected = index.lock(ROOT / lock, tmp_path / "copy.lock")
     python = tmp_path / "environment" / "bin" / "python"

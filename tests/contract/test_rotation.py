@@ -105,7 +105,7 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
             assert await reader.document(made.body.uri) == made.document
 
 
-async def test_each_step_survives_a_restart_and_the_old_keys_leave_at_the_end(place: Place, tmp_path: Path) -> None:
+async def test_each_key_step_survives_a_restart(place: Place, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"origin|no log|There is no"):
         prepare(place.keys, [*ROLES])
     async with place.open() as registry:
@@ -177,9 +177,7 @@ class _Crash(BaseException):
     """The end of a process."""
 
 
-async def test_a_crash_between_commit_and_signature_leaves_a_log_that_goes_on(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_crash_before_the_signature_leaves_a_working_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise _Crash
 

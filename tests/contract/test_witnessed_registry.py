@@ -108,7 +108,7 @@ async def test_without_them_nothing_is_decided_and_the_rest_goes_on(witnessed: W
 
 
 @pytest.mark.threat(361)
-async def test_what_its_witnesses_stamped_is_logged_before_an_epoch_closes(witnessed: Witnessed, web: Web) -> None:
+async def test_stamped_ballots_are_logged_before_the_epoch_closes(witnessed: Witnessed, web: Web) -> None:
     voter, unheard, newcomer = (domain_signer(f"{name}.example") for name in ("voter", "unheard", "newcomer"))
     web.serve(voter, unheard, newcomer)
     first, second = witnessed.witnesses

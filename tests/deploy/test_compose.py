@@ -156,7 +156,7 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
 
 
 @pytest.mark.deep
-async def test_a_major_release_of_postgresql_is_filled_as_the_guide_has_it(
+async def test_a_major_upgrade_of_postgresql_follows_the_guide(
     data: Path, database: str, postgres: Postgres, tmp_path: Path
 ) -> None:
     commands = re.findall(r"exec postgres (pg_\w+) --username treaty (.*)", guides.DEPLOYING)

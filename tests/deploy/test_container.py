@@ -61,7 +61,7 @@ def test_the_libraries_are_those_of_the_whole_lock() -> None:
 
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="This system has no packages of Debian.")
-def test_a_program_is_gathered_with_its_libraries_and_without_rights(tmp_path: Path) -> None:
+def test_a_program_is_copied_with_its_libraries_only(tmp_path: Path) -> None:
     programs, linked = tmp_path / "programs", tmp_path / "linked"
     programs.mkdir()
     linked.symlink_to("programs")

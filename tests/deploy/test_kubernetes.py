@@ -84,7 +84,7 @@ def check_confined(found: list[tuple[str, dict[str, Any]]]) -> None:
             assert container["image"].startswith("registry.example/treaty-registry:"), name
 
 
-def test_the_job_that_makes_the_log_is_confined_and_no_part_of_apply(programs: Path, built: dict[str, str]) -> None:
+def test_the_job_that_makes_the_log_is_confined(programs: Path, built: dict[str, str]) -> None:
     text = (DEPLOY / "kubernetes" / "init.yaml").read_text()
     job = yaml.safe_load(text)
     check_confined(pods(text))
@@ -110,7 +110,7 @@ def test_one_registry_writes_and_its_keys_stay(built: dict[str, str]) -> None:
     assert set(registry["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
 
 
-def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[str, str], tmp_path: Path) -> None:
+def test_nodes_share_all_but_their_keys(built: dict[str, str], tmp_path: Path) -> None:
     registry = registry_of(built["kubernetes-nodes"])
     pod = registry["template"]["spec"]
     assert registry["replicas"] > 1 and "volumeClaimTemplates" not in registry
@@ -155,7 +155,7 @@ def test_a_node_names_itself_by_either_kind_of_address(built: dict[str, str], tm
     assert node.node == url
 
 
-def test_a_drain_takes_one_node_at_a_time_and_each_is_on_a_machine_of_its_own(built: dict[str, str]) -> None:
+def test_a_drain_takes_one_node_at_a_time(built: dict[str, str]) -> None:
     budgets = [item for item in yaml.safe_load_all(built["kubernetes-nodes"]) if item["kind"] == "PodDisruptionBudget"]
     (budget,) = (item["spec"] for item in budgets)
     assert budget["maxUnavailable"] == 1
@@ -173,7 +173,7 @@ def test_a_pod_that_stops_still_answers_for_a_moment(manifests: str) -> None:
             assert pod.get("terminationGracePeriodSeconds", 30) >= 5 + 15
 
 
-def test_every_set_has_its_headless_service_and_every_server_a_way_in(manifests: str) -> None:
+def test_every_set_has_a_service_and_every_server_an_entry(manifests: str) -> None:
     items = list(yaml.safe_load_all(manifests))
     services = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "Service"}
     backends = set()

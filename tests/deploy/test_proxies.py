@@ -102,7 +102,7 @@ def test_it_speaks_http_2_and_no_old_tls(proxy: Proxy) -> None:
         old.wrap_socket(plain, server_hostname="localhost")
 
 
-def test_it_passes_the_largest_body_of_a_registry_and_no_larger_one(proxy: Proxy) -> None:
+def test_a_proxy_passes_exactly_the_largest_body(proxy: Proxy) -> None:
     with client_of(proxy) as client:
         assert client.put("/", content=b"x" * (4 * 1024 * 1024)).json()["body"] == 4 * 1024 * 1024
         try:

@@ -30,7 +30,7 @@ def example(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.deep
-def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte_for_byte() -> None:
+def test_agents_and_tools_exchange_media_byte_for_byte() -> None:
     done = example("--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -63,7 +63,7 @@ def test_the_example_tells_a_reader_what_was_exchanged() -> None:
     assert example("--nonsense").returncode == 2
 
 
-def test_the_example_sees_a_content_that_was_changed_lost_or_made_up() -> None:
+def test_the_example_detects_changed_and_lost_content() -> None:
     compared = runpy.run_path(str(AIP / "example" / "__main__.py"))["compared"]
     one, other = ({"from": "a", "to": "b", "mode": "text", "bytes": 1, "sha256": digest} for digest in "xy")
     assert compared([{"sent": one}, {"received": one}]) == [{**one, "intact": True}]
@@ -91,7 +91,7 @@ async def test_the_vectors_hold_in_the_sandbox() -> None:
 
 @pytest.mark.threat(233)
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_003_75_two_agents_speak_it_like_any_protocol_under_a_proved_did_alone(tmp_path: Path, encryption: Any) -> None:
+async def test_003_75_a_proved_did_is_enough_for_two_agents(tmp_path: Path, encryption: Any) -> None:
     protocols, policy = LocalProtocols([AIP / "0.0.1"]), Policy(encryption=encryption)
     uri = protocols.uri("aip")
     asked: asyncio.Queue[Any] = asyncio.Queue()

@@ -71,7 +71,7 @@ async def joined(folder: Path, *names: str) -> AsyncIterator[tuple[Agent, list[N
         yield gateway, nodes, stacks
 
 
-async def test_members_of_one_gateway_speak_and_call_tools_until_one_is_lost(tmp_path: Path) -> None:
+async def test_members_of_a_gateway_outlive_a_lost_one(tmp_path: Path) -> None:
     async with joined(tmp_path, "alice", "bob", "adder") as (gateway, (alice, bob, adder), stacks):
         assert (await alice.register())["peers"] == []
         assert [peer["agent_info"]["agent_id"] for peer in (await bob.register())["peers"]] == ["alice"]

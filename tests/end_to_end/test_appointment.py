@@ -123,7 +123,7 @@ async def of_files(home: Path) -> AsyncIterator[tuple[Agent, str]]:
         yield agent, protocols.uri("appointment")
 
 
-async def test_an_office_serves_customers_one_after_the_other_over_sockets(tmp_path: Path) -> None:
+async def test_an_office_serves_customers_over_sockets(tmp_path: Path) -> None:
     office = Office(*(f"{DAY}T{hour:02}:{minute}" for hour in range(24) for minute in ("00", "30")))
     async with of_files(tmp_path / "office") as (agent, uri), of_files(tmp_path / "customer") as (customer, _):
         office.open(agent, uri)

@@ -49,7 +49,7 @@ def test_each_transition_has_its_epoch(steps: list[dict[str, Any]]) -> None:
     ]
 
 
-def test_strangers_agree_without_a_model_and_then_without_negotiation(steps: list[dict[str, Any]]) -> None:
+def test_strangers_agree_first_with_and_then_without_a_round(steps: list[dict[str, Any]]) -> None:
     first = next(step for step in steps if "connects by topic" in step["step"])
     sandboxed = next(step for step in steps if "in a sandbox" in step["step"])
     again = next(step for step in steps if "0-RTT" in step["step"])

@@ -29,7 +29,7 @@ async def ignored(session: Any) -> None:
     """The environment calls its one session, and none of its members'."""
 
 
-async def test_members_fetch_and_verify_the_protocol_and_join_one_session(tmp_path: Path) -> None:
+async def test_members_verify_the_protocol_and_join_one_session(tmp_path: Path) -> None:
     registry = agents_registry()
     registry.add(identity_body(domain_signer(OTHER)), OPERATOR)
     publish(registry, URI, folder=FOLDER)

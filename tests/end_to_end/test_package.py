@@ -237,7 +237,7 @@ def registry_program(built: dict[str, Path], tmp_path: Path) -> Path:
 
 
 @pytest.mark.deep
-async def test_an_installed_registry_serves_its_pages_and_the_documentation(registry_program: Path, tmp_path: Path) -> None:
+async def test_an_installed_registry_serves_pages_and_docs(registry_program: Path, tmp_path: Path) -> None:
     server = Server(tmp_path / "data", free_port(), program=registry_program)
     await server.start()
     try:
@@ -285,7 +285,7 @@ def test_an_installed_base_runs_the_program_of_message_routing(from_sdist: Path,
 
 
 @pytest.mark.deep
-def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sdist: Path, tmp_path: Path) -> None:
+def test_an_installed_aip_runs_its_example_and_readme(from_sdist: Path, tmp_path: Path) -> None:
     python = environment([from_sdist], tmp_path / "aip", "aip") / "python"
     where = run(python, "-c", "import treaty_aip.handler; print(treaty_aip.handler.__file__)", home=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(tmp_path), where.stderr

@@ -105,7 +105,7 @@ async def test_an_idempotent_call_survives_the_death_of_the_peer(shop: Shop, tmp
 
 
 @pytest.mark.deep
-async def test_another_call_fails_with_the_word_that_its_outcome_is_unknown(shop: Shop, tmp_path: Path) -> None:
+async def test_another_call_fails_with_an_unknown_outcome(shop: Shop, tmp_path: Path) -> None:
     async with (
         agent("buyer.example", tmp_path / "buyer", protocols=not_idempotent()) as buyer,
         buyer.peer(shop.url, protocols=[URI_2]) as peer,

@@ -84,7 +84,7 @@ def test_a_second_run_says_what_is_taken_and_changes_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.deep
-def test_a_registry_that_cannot_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+def test_a_failed_registry_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "registry").mkdir()
     (tmp_path / "registry" / "postgres").write_text("a file where the database should be")
     with make_run(tmp_path) as run:

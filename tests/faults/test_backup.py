@@ -203,7 +203,7 @@ async def ready(server: Server) -> bool:
 
 
 @pytest.mark.parametrize("rate", [20, pytest.param(60, marks=pytest.mark.deep)])
-async def test_with_copies_a_lost_disk_loses_nothing_that_was_acknowledged(data: Path, rate: int) -> None:
+async def test_copies_keep_all_acknowledged_leaves_of_a_lost_disk(data: Path, rate: int) -> None:
     elsewhere = data / "elsewhere"
     stores = ("--blobs", f"file://{elsewhere}/blobs", "--head", f"file://{elsewhere}/head")
     copies = ("--tiles", f"file://{elsewhere}/tiles", "--copies", "1")

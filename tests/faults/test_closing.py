@@ -129,7 +129,7 @@ async def test_a_crash_at_each_step_of_a_closing(
 
 
 @pytest.mark.deep
-async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_whole(data: Path, tmp_path: Path, web: Web) -> None:
+async def test_a_server_killed_while_closing_closes_epochs_whole(data: Path, tmp_path: Path, web: Web) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)

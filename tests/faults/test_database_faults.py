@@ -206,7 +206,7 @@ async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> N
 
 @pytest.mark.deep
 @pytest.mark.threat(61)
-async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(client: Client) -> None:
+async def test_a_stop_waits_for_no_suspended_or_dead_server(client: Client) -> None:
     registry = client.server.data
     with suspended(registry):
         asking = [asyncio.create_task(client.write()) for _ in range(3)]

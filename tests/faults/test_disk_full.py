@@ -248,7 +248,7 @@ async def test_when_only_the_database_has_no_disk_left(data: Path, far_database:
         assert not (await registry.rebuild()).differed
 
 
-async def test_a_record_that_cannot_be_written_stops_writes_and_no_reads(
+async def test_an_unwritable_record_stops_writes_alone(
     tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system that copies on write, overwriting the fence needs room as well."""

@@ -76,9 +76,7 @@ class Speaker:
 
 @pytest.mark.deep
 @pytest.mark.threat(377)
-async def test_a_killed_room_goes_on_and_nothing_that_its_members_were_told_is_lost_or_doubled(
-    tmp_path: Path, assembly: Path
-) -> None:
+async def test_a_killed_room_loses_and_doubles_nothing(tmp_path: Path, assembly: Path) -> None:
     protocols, port, draw, home = LocalProtocols([assembly]), free_port(), random.Random(7), tmp_path / "room"
     home.mkdir(mode=0o700)
     Identity.create().save(home / "identity.json")

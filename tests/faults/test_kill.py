@@ -124,7 +124,7 @@ async def server(data: Path, tmp_path: Path) -> AsyncIterator[Server]:
 
 
 @pytest.mark.threat(65)
-async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:
+async def test_a_killed_server_loses_nothing_and_never_forks(server: Server) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)

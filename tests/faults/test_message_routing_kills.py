@@ -110,7 +110,7 @@ async def contents(shared: Any) -> list[str]:
 
 
 @pytest.mark.deep
-async def test_a_killed_environment_has_its_history_and_its_members_join_again(tmp_path: Path, home: Path) -> None:
+async def test_members_rejoin_a_killed_environment(tmp_path: Path, home: Path) -> None:
     port = free_port()
     async with AsyncExitStack() as stack:
         bob = Member(tmp_path / "bob")
@@ -136,7 +136,7 @@ async def test_a_killed_environment_has_its_history_and_its_members_join_again(t
 
 
 @pytest.mark.deep
-async def test_every_confirmed_message_is_in_the_history_of_an_environment_that_was_killed(home: Path) -> None:
+async def test_a_killed_environment_keeps_confirmed_messages(home: Path) -> None:
     port, draw, confirmed = free_port(), random.Random(5), list[str]()
     for number in range(KILLS):
         async with environment(port, home) as running:

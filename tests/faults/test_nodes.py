@@ -29,7 +29,7 @@ from treaty_registry import registry as registry_module
 from treaty_registry.registry import Registry
 
 
-async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Path) -> None:
+async def test_every_node_writes_and_serves_for_all(data: Path) -> None:
     async with cluster(data, 3) as made:
         for number in range(9):
             first, second = made.nodes[number % 3], made.nodes[(number + 1) % 3]
@@ -57,7 +57,7 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
 
 @pytest.mark.deep
 @pytest.mark.threat(65)
-async def test_killing_nodes_and_their_database_loses_nothing_and_never_forks_the_log(data: Path) -> None:
+async def test_killed_nodes_lose_nothing_and_never_fork(data: Path) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
@@ -128,7 +128,7 @@ async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
         assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
 
 
-async def test_a_leader_whose_clock_is_wrong_gives_the_lead_to_another_node(tmp_path: Path, database: str, web: Web) -> None:
+async def test_a_leader_with_a_wrong_clock_hands_over(tmp_path: Path, database: str, web: Web) -> None:
     blobs, head, wrong = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head", [0]
 
     def node(name: str, port: int, clock: Callable[[], datetime]) -> AbstractAsyncContextManager[Registry]:

@@ -186,7 +186,7 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
 
 
 @pytest.mark.deep
-async def test_without_the_store_nothing_is_signed_and_everything_is_read(data: Path) -> None:
+async def test_without_its_store_a_registry_reads_but_signs_nothing(data: Path) -> None:
     (data / "store").mkdir()
     with object_server(data / "store") as environment:
         async with cluster(data, 2, options=STORES) as made:

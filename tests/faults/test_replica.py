@@ -30,7 +30,7 @@ def test_each_host_of_a_url_is_asked_by_itself() -> None:
 
 @pytest.mark.deep
 @pytest.mark.threat(65)
-async def test_a_promoted_synchronous_standby_has_everything_that_was_acknowledged(data: Path) -> None:
+async def test_a_promoted_synchronous_standby_is_complete(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)
     async with postgres_pair(data, synchronous=True) as pair, cluster(data, 2, database=pair.url) as made:
         clients = Clients(made, random.Random(7))
@@ -77,7 +77,7 @@ async def test_lost_replication_stops_writes_and_signs_nothing(data: Path) -> No
 
 
 @pytest.mark.deep
-async def test_nothing_is_signed_on_a_promoted_standby_that_lacks_signed_leaves(data: Path) -> None:
+async def test_a_promoted_standby_without_signed_leaves_signs_nothing(data: Path) -> None:
     await asyncio.to_thread(data.chmod, 0o755)
     async with postgres_pair(data, synchronous=False) as pair, cluster(data, 2, database=pair.url) as made:
         assert (await post(made.nodes[1].port, leaf(0))).status_code == 201

@@ -41,7 +41,7 @@ def a2a(a2a_script: Callable[[str], Any]) -> Iterator[Any]:
         yield running
 
 
-def test_the_sdk_reads_the_security_scheme_and_every_other_member(a2a: Any) -> None:
+def test_the_sdk_reads_the_security_scheme(a2a: Any) -> None:
     ours = card()
     assert a2a.call("read", card=ours) == ours, "nothing is unknown to the SDK, and nothing has its default value"
     scheme = ours["securitySchemes"]["didwba"]["httpAuthSecurityScheme"]
@@ -72,7 +72,7 @@ def test_the_sdk_refuses_a_changed_card_and_another_key(a2a: Any) -> None:
     assert a2a.call("verify", card=unsigned, keys=known) == "NoSignatureError"
 
 
-async def test_the_sdks_resolver_gets_the_card_and_its_client_finds_no_transport_of_a2a(a2a: Any) -> None:
+async def test_the_sdks_resolver_reads_the_card(a2a: Any) -> None:
     async def refuse(connection: Connection) -> None:
         raise AssertionError
 

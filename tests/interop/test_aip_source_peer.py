@@ -17,7 +17,7 @@ from treaty_aip.handler import encode
 from treaty_aip.stubs import aip_pb2
 
 
-def test_each_printed_example_runs_with_the_classes_of_the_package_and_gives_the_same_message() -> None:
+def test_the_printed_examples_run_and_give_their_messages() -> None:
     own: dict[str, Any] = {name: getattr(aip, name) for name in aip.__all__}
     own |= {"peer1": aip.Peer(aip.AgentInfo("agent_001")), "peer2": aip.Peer(tool_info=aip.ToolInfo("tool_001"))}
     own["text_item"] = aip.ContentItem.write_text("Hello, World!")
@@ -56,7 +56,7 @@ def test_each_printed_signature_is_that_of_the_package() -> None:
     assert count == 34  # `update_tool_info` is printed without parentheses
 
 
-async def test_the_printed_agent_and_tool_register_at_their_printed_addresses_and_are_spoken_to() -> None:
+async def test_the_printed_agent_and_tool_register_and_answer() -> None:
     async with serving() as agent, serving() as tool, nodes() as made:
         gateway = await made.gateway()
         asker = await made.agent("agent_002", gateway)

@@ -139,7 +139,7 @@ def test_the_sdk_and_this_side_speak_in_either_role(end: Any, begin: Callable[[A
 
 
 @pytest.mark.parametrize("begin", [as_source, as_destination])
-def test_by_default_the_sdk_is_refused_as_its_records_keep_no_order(end: Any, begin: Callable[..., Peer]) -> None:
+def test_the_sdks_unordered_records_are_refused_by_default(end: Any, begin: Callable[..., Peer]) -> None:
     with pytest.raises(TreatyError) as refusal:
         begin(end, versions=(BOUND,))
     assert refusal.value.code == "secure.no-common"

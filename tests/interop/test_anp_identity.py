@@ -57,7 +57,7 @@ def test_our_documents_are_valid_to_the_sdk(sdk: Any, identity: Identity) -> Non
     assert sdk.call("validate", document=json.loads(json.dumps(document))) is True
 
 
-def test_the_sdk_refuses_our_bound_document_once_it_is_changed_and_so_do_we(sdk: Any) -> None:
+def test_a_changed_bound_document_is_refused_by_both(sdk: Any) -> None:
     identity = Identity.create("agent.example:u", bind=True)
     document = identity.did_document()
     changed = {**document, "alsoKnownAs": ["did:wba:evil.example"]}
@@ -101,9 +101,7 @@ async def test_we_accept_the_sdks_requests(sdk: Any, listener: Listener, mode: s
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("profile", ["k1", "plain_legacy"])
-async def test_we_accept_the_sdks_older_profiles_where_the_owner_asked_for_it(
-    sdk: Any, listener: Listener, mode: str, profile: str
-) -> None:
+async def test_the_sdks_older_profiles_pass_where_allowed(sdk: Any, listener: Listener, mode: str, profile: str) -> None:
     made = sdk.call("create", host="agent.example", path=["u"], profile=profile)
     did = made["document"]["id"]
     listener.documents[did] = made["document"]
@@ -128,9 +126,7 @@ async def test_the_sdk_answers_our_challenge(sdk: Any, listener: Listener) -> No
         assert await listener.verify(headers, body=body) == made["document"]["id"]
 
 
-async def test_a_signature_over_the_authority_alone_passes_the_sdk_on_another_request_and_not_us(
-    sdk: Any, listener: Listener
-) -> None:
+async def test_only_the_sdk_accepts_an_authority_signature_elsewhere(sdk: Any, listener: Listener) -> None:
     made = sdk.call("create", host="agent.example", path=["u"])
     document = made["document"]
     listener.documents[document["id"]] = document
@@ -144,7 +140,7 @@ async def test_a_signature_over_the_authority_alone_passes_the_sdk_on_another_re
     assert judged["did"] == document["id"]  # the day this fails, the SDK has mended it
 
 
-def test_the_sdk_refuses_a_key_that_was_rotated_out_and_a_deactivated_document(sdk: Any) -> None:
+def test_the_sdk_refuses_rotated_keys_and_deactivated_dids(sdk: Any) -> None:
     identity = Identity.create("agent.example:u", bind=True)
     for document in (identity.rotated().did_document(), identity.did_document(deactivated=True)):
         headers = RequestSigner(identity).headers("GET", URL)

@@ -156,7 +156,7 @@ async def test_the_sdk_knows_at_once_that_our_agent_rejects(live: Any, sdk: Any,
 
 @pytest.mark.parametrize("mode", ["http_signatures", "legacy_didwba"])
 @pytest.mark.parametrize("profile", ["k1", "plain_legacy"])
-async def test_the_sdks_older_identities_and_header_open_sessions_where_the_owner_asked_for_it(
+async def test_the_sdks_older_identities_open_sessions_where_allowed(
     live: Any, sdk: Any, tmp_path: Path, profile: str, mode: str
 ) -> None:
     answers = [{"text": DOCUMENT}, *CODE]
@@ -206,7 +206,7 @@ async def test_our_agent_accepts_the_counter_offer_of_the_sdk(live: Any, tmp_pat
 
 
 @pytest.mark.parametrize("scheme", TRANSPORTS)
-async def test_our_agent_rejects_the_counter_offer_of_the_sdk_which_knows_at_once(live: Any, tmp_path: Path, scheme: str) -> None:
+async def test_the_sdk_learns_at_once_of_a_rejected_counter_offer(live: Any, tmp_path: Path, scheme: str) -> None:
     answers = [says("negotiating", CHANGED, "For buyers of laptops.")]
     got, outcome = await provided(live, tmp_path, scheme, answers, Script(verdicts=[Rejection("We buy no laptops.")]))
     assert isinstance(got, Refused) and got.code == "negotiation.rejected"
@@ -223,7 +223,7 @@ async def test_our_agent_knows_that_the_sdk_rejects(live: Any, tmp_path: Path, s
     assert not outcome["agreed"]
 
 
-async def test_our_agent_with_a_did_key_is_told_that_the_sdk_cannot_know_it(live: Any, tmp_path: Path) -> None:
+async def test_a_did_key_learns_that_the_sdk_cannot_know_it(live: Any, tmp_path: Path) -> None:
     did = "did:wba:sdk.example"
     port = await asyncio.to_thread(live.call, "provide", did=did, answers=[], peer={}, product=LAPTOP)
     customer = party("buyer", tmp_path, negotiators=ScriptedNegotiators(Script()), own=Identity.create())
