@@ -58,7 +58,7 @@ LONG_FUNCTIONS = {
     "tests/faults/test_mirror_kill.py:test_a_mirror_is_killed_and_promoted",
     "tests/interop/sdk/live.py:provide",
     "tests/support/made_records.py:names",
-    "tests/unit/test_agent_publishing.py:test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_model",
+    "tests/unit/test_agent_publishing.py:test_a_models_draft_reaches_strangers_without_models",
 }
 HOMONYMS = {
     "bench.Buyer",

@@ -281,7 +281,7 @@ def test_our_deadline_ends_a_session_with_a_silent_sdk(meet: Meet, role: str) ->
 
 
 @pytest.mark.parametrize("role", ["source", "destination"])
-def test_our_code_fails_and_we_say_so_though_the_sdk_takes_it_for_success(meet: Meet, role: str) -> None:
+def test_our_failing_code_is_reported_despite_the_sdks_success(meet: Meet, role: str) -> None:
     talk: dict[str, tuple[list[Answer], Decision]] = {
         "source": ([{"text": FIRST}], ("accept",)),
         "destination": ([says("accepted")], ("propose", FIRST, "")),

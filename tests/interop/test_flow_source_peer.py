@@ -98,9 +98,7 @@ CLOCKS: list[Callable[[datetime], str]] = [
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=("seconds", "microseconds", "milliseconds"))
-async def test_001_07_a_peer_of_the_source_negotiates_and_its_printed_query_is_answered(
-    tmp_path: Path, clock: Callable[[datetime], str]
-) -> None:
+async def test_001_07_the_printed_query_of_a_peer_is_answered(tmp_path: Path, clock: Callable[[datetime], str]) -> None:
     peer = peer_of("shop", clock=clock)
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
@@ -115,7 +113,7 @@ async def test_001_07_a_peer_of_the_source_negotiates_and_its_printed_query_is_a
     assert peer.actions()[-4:] == [">data-sharing", "<data-sharing"] * 2
 
 
-async def test_001_01_to_07_the_printed_messages_are_taken_as_they_are_printed(tmp_path: Path) -> None:
+async def test_001_01_to_07_the_printed_messages_are_read(tmp_path: Path) -> None:
     """Only what time and keys decide is replaced: time, recipient, signature, and the messages that are answered."""
     peer = peer_of("shop", did="did:anp:123456789abcdefghi")
 
@@ -180,7 +178,7 @@ async def _after_proposal(peer: SourcePeer, socket: WebSocket) -> str:
     return "session-cached-1"
 
 
-async def test_001_22_a_peer_of_the_source_negotiates_two_protocols_at_once(tmp_path: Path) -> None:
+async def test_001_22_two_protocols_are_negotiated_at_once(tmp_path: Path) -> None:
     peer = peer_of("shop", protocols=[describe(SHARING), describe(TRANSFER)])
     offers = offer(parameters=TERMS), offer(TRANSFER, capabilities=("query", "stream"))
     async with shop(tmp_path, peer, *offers) as (_, socket):
@@ -192,7 +190,7 @@ async def test_001_22_a_peer_of_the_source_negotiates_two_protocols_at_once(tmp_
         assert (await peer.query(socket, second, "basic-transfer"))["rows"] == ROWS
 
 
-async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_path: Path) -> None:
+async def test_001_11_a_peer_changes_and_renews_its_session(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
@@ -207,7 +205,7 @@ async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_pa
 
 
 @pytest.mark.parametrize("reply", [True, False])
-async def test_001_16_a_peer_of_the_source_that_declines_its_change_keeps_its_session(tmp_path: Path, reply: bool) -> None:
+async def test_001_16_a_declined_change_keeps_the_session(tmp_path: Path, reply: bool) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
@@ -251,7 +249,7 @@ async def test_001_13_and_15_nothing_in_common_is_told(tmp_path: Path, id: str, 
             await peer.hear(socket)
 
 
-async def test_001_15_an_unknown_proposal_and_another_version_of_the_flow_are_told(tmp_path: Path) -> None:
+async def test_001_15_unknown_proposals_and_versions_are_reported(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         await peer.initialize(socket, requestCapabilities=False)
@@ -277,7 +275,7 @@ async def test_001_14_an_answer_that_does_not_come_is_told(tmp_path: Path) -> No
         assert (error["replyTo"], error["suggestedAction"]) == (said["messageId"], "retry")
 
 
-async def test_001_16_an_encryption_that_cannot_be_kept_is_refused_as_the_source_prints_it(tmp_path: Path) -> None:
+async def test_001_16_an_impossible_encryption_is_refused_as_printed(tmp_path: Path) -> None:
     peer = peer_of("shop")
     rules: dict[str, Rule] = {**TERMS, "encryptionLevel": Choice(("AES-128-GCM", "none"))}
     async with shop(tmp_path, peer, offer(parameters=rules)) as (_, socket):
@@ -293,7 +291,7 @@ async def test_001_16_an_encryption_that_cannot_be_kept_is_refused_as_the_source
 
 
 @pytest.mark.parametrize("spoil", ["signature", "missing", "time", "recipient", "stranger"])
-async def test_001_17_a_first_message_that_does_not_verify_is_told_to_its_sender(tmp_path: Path, spoil: str) -> None:
+async def test_001_17_an_unverified_first_message_is_reported(tmp_path: Path, spoil: str) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (party, socket):
         message = peer.message("initialize", {"purpose": "x", "requestCapabilities": True})
@@ -320,7 +318,7 @@ async def test_001_17_a_first_message_that_does_not_verify_is_told_to_its_sender
 # The peer answers
 
 
-async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tmp_path: Path) -> None:
+async def test_001_07_a_peer_of_the_source_is_answered_in_its_form(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         answer = await session.call("query", query=QUERY)
@@ -335,7 +333,7 @@ async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tm
     ]
 
 
-async def test_001_01_to_06_an_agent_goes_through_all_phases_with_a_peer_of_the_source(tmp_path: Path) -> None:
+async def test_001_01_to_06_an_agent_passes_all_phases(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent:
         for _ in range(2):
@@ -354,9 +352,7 @@ async def test_001_01_to_06_an_agent_goes_through_all_phases_with_a_peer_of_the_
     assert said[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
 
 
-async def test_001_19_a_peer_that_drops_extensions_is_met_again_with_one_confirmation_and_may_learn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_001_19_a_peer_that_drops_extensions_is_met_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
 
     async def meet(url: str) -> list[dict[str, Any]]:
@@ -377,7 +373,7 @@ async def test_001_19_a_peer_that_drops_extensions_is_met_again_with_one_confirm
         assert [said["extensions"].get("byteForm") for said in await meet(url)] == [True]
 
 
-async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_path: Path) -> None:
+async def test_001_22_a_batch_is_negotiated_with_a_peer(tmp_path: Path) -> None:
     peer = peer_of("buyer", protocols=[describe(SHARING), describe(TRANSFER)])
     agent = buyer(tmp_path, offer(parameters=TERMS), offer(TRANSFER))
     async with serving(peer) as url, agent.agent:
@@ -390,7 +386,7 @@ async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_
             await session.close()
 
 
-async def test_001_16_the_printed_error_about_a_change_leaves_the_session(tmp_path: Path) -> None:
+async def test_001_16_the_printed_error_of_a_change_keeps_the_session(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         peer.refuses = printed("error")["payload"]
@@ -413,7 +409,7 @@ async def test_001_16_a_peer_that_drops_the_encryption_gets_no_session(tmp_path:
     assert "<protocol-confirmation" not in peer.actions()
 
 
-async def test_001_19_a_connection_that_is_lost_before_an_answer_is_tried_again_with_new_messages(tmp_path: Path) -> None:
+async def test_001_19_a_lost_connection_is_retried_with_new_messages(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     met: list[dict[str, Any]] = []
 

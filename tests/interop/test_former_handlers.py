@@ -46,7 +46,7 @@ async def speaking(tmp_path: Path, name: str, *functions: Any) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(("name", "interface"), INTERFACES.items())
-async def test_a_former_handler_has_its_interface_and_repeats_its_vectors(name: str, interface: int) -> None:
+async def test_an_older_handler_has_its_interface_and_vectors(name: str, interface: int) -> None:
     package = former(name).package
     assert package.manifest.interface == interface
     assert not any(role.is_shared for role in package.manifest.roles.values())
@@ -90,7 +90,7 @@ async def test_a_former_handler_of_a_stream_is_spoken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("interface", "told"), [(3, ({"chunkSize": 4096}, 0)), (4, ({"chunkSize": 2048}, 1))])
-async def test_a_handler_of_a_former_interface_is_not_told_of_changed_parameters_and_goes_on(interface: int, told: Any) -> None:
+async def test_an_older_handler_ignores_changed_parameters(interface: int, told: Any) -> None:
     async with SandboxPool(size=0, isolation="none") as pool:
         worker = await pool.load(published(SHARING, interface).package, local="did:example:shop", peers=["did:example:peer"])
         session = await worker.open("provider")

@@ -99,7 +99,7 @@ def is_read(message: Any, written: bytes) -> bool:
     return bool(plain(message) == plain(json.loads(written)))
 
 
-async def test_004_20_and_38_messages_of_the_source_are_worked_on_over_http(agent: HandoffAgent, written: bytes) -> None:
+async def test_004_20_and_38_messages_of_the_source_work_over_http(agent: HandoffAgent, written: bytes) -> None:
     inbox = Inbox(agent, outcome=DONE)
     async with listen(agent, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
         first, again = [await client.post(f"http://127.0.0.1:{port}/handoffs", content=written) for _ in range(2)]
@@ -112,9 +112,7 @@ async def test_004_20_and_38_messages_of_the_source_are_worked_on_over_http(agen
     assert data.get("status") == "COMPLETED" or data["missing_keys"] == ["account_status"]
 
 
-async def test_004_20_and_22_messages_of_the_source_are_worked_on_from_a_queue(
-    here: World, agent: HandoffAgent, written: bytes
-) -> None:
+async def test_004_20_and_22_messages_of_the_source_work_from_a_queue(here: World, agent: HandoffAgent, written: bytes) -> None:
     inbox, queue = Inbox(agent, outcome=DONE), json.loads(written)["metadata"]["recipient_id"]
     assert here.seal is not None
     await (await here.broker()).publish(queue, here.seal.close(written, f"queue/{queue}"), 3)
@@ -123,7 +121,7 @@ async def test_004_20_and_22_messages_of_the_source_are_worked_on_from_a_queue(
     await until(lambda: agent.metrics.total("completed") == 1)
 
 
-def test_004_20_messages_of_the_source_are_worked_on_in_a_session(models: dict[str, Any], written: bytes) -> None:
+def test_004_20_messages_of_the_source_work_in_a_session(models: dict[str, Any], written: bytes) -> None:
     session = handler.open("receiver", {"peer": PEER, "seed": "0" * 32})
     at = round(time.time() * 1000)
     session.handle(Opened(at=at))

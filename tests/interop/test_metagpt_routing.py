@@ -44,7 +44,7 @@ def metagpt(metagpt_script: Callable[[str], Any]) -> Iterator[Any]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("begin", [in_team, in_sessions, in_processes])
 @pytest.mark.parametrize("rounds", [3, 4])
-async def test_the_histories_of_the_feedback_loop_agree_message_for_message(metagpt: Any, begin: Any, rounds: int) -> None:
+async def test_the_histories_of_the_feedback_loop_agree(metagpt: Any, begin: Any, rounds: int) -> None:
     theirs, ours = metagpt.call("loop", rounds=rounds), await begin(rounds)
     assert len(ours.history) > 11 + 30 * rounds
     assert theirs["history"] == ours.history

@@ -63,7 +63,7 @@ async def test_the_methods_of_an_agent_of_the_anp_sdk_are_called(tmp_path: Path,
             assert refusal.value.code == "rpc.arguments"
 
 
-async def test_a_caller_without_a_signature_gets_what_the_sdk_serves_to_all(tmp_path: Path, sdk_python: Path) -> None:
+async def test_an_unsigned_caller_gets_the_sdks_public_methods(tmp_path: Path, sdk_python: Path) -> None:
     """The SDK asks for a signature at `/interface.json`, and not at `/interface/who.json`."""
     async with hotel(Loopback(tmp_path), sdk_python, None) as remote:
         assert list(await remote.list()) == ["who"]

@@ -176,9 +176,7 @@ def around_a_rotation(publisher: Publisher, folder: Path, seconds: int, *, secon
 
 @pytest.mark.deep
 @_needs_sigstore_go
-def test_sigstore_go_judges_authorities_by_the_time_of_their_rotation(
-    publisher: Publisher, sigstore_go: Path, tmp_path: Path
-) -> None:
+def test_sigstore_go_judges_authorities_by_their_rotation(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact, config = tmp_path / "FILE", publisher.folder / "trust-config.json"
     artifact.write_bytes(b"a file")
     publisher.run(BIN / "sigstore", "--trust-config", config, "sign", "--identity-token", publisher.token(), artifact)

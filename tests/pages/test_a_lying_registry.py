@@ -58,7 +58,7 @@ def lies(receipt: str, registry: Registry) -> Mapping[str, tuple[str, str]]:
 
 @pytest.mark.deep
 @pytest.mark.threat(280)
-async def test_a_receipt_that_lies_is_shown_as_wrong_on_the_page_of_an_entry(
+async def test_a_false_receipt_is_shown_as_wrong_with_its_entry(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
     signed = await say(api, alice, ballot(registry, 0))
@@ -109,7 +109,7 @@ async def test_a_ballot_with_a_lying_receipt_is_no_success(
 
 @pytest.mark.deep
 @pytest.mark.threat(280)
-async def test_no_ballot_says_that_it_saw_a_checkpoint_that_does_not_hold(
+async def test_no_ballot_claims_a_false_checkpoint(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
     await publish(api, alice, publication(alice))

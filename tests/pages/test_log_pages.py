@@ -116,7 +116,7 @@ async def test_an_unknown_statement_is_a_page_about_that(api: httpx.AsyncClient)
     assert (await api.get("/statements/x", headers=HTML)).status_code == 400
 
 
-def test_a_sigstore_leaf_is_decoded_and_a_strange_leaf_is_shown_as_unknown() -> None:
+def test_sigstore_and_unknown_leaves_are_shown() -> None:
     leaf = RekordLeaf(b"d" * 32, b"signature", b"no certificate").encode()
     entry = decode(7, leaf, "registry.example")
     assert (entry.kind, entry.id, entry.index) == ("hashedrekord", None, 7)

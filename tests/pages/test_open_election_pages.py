@@ -20,7 +20,7 @@ from treaty_registry.settings import Settings
 PERIOD = 3600
 
 
-async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_path: Path, database: str, web: Web) -> None:
+async def test_voters_are_domains_in_their_anchors_cluster(tmp_path: Path, database: str, web: Web) -> None:
     voters = [anchor(number) for number in range(4)]
     newcomer, delegate = domain_signer("newcomer.example"), domain_signer("delegate.example:users:dora")
     web.serve(*voters, newcomer, delegate)

@@ -62,7 +62,7 @@ def test_transcripts_of_the_examples_are_real() -> None:
     assert [*fates(examples()["nothing"]).values()] == ["dropped", "dropped"]
 
 
-def test_the_agent_that_connects_is_on_the_left_and_its_messages_are_in_words() -> None:
+def test_the_connecting_agent_is_left_and_speaks_in_words() -> None:
     agreed, nothing = (replay(examples()[name]) for name in ("agreed", "nothing"))
     assert agreed.sides == ("the agent that connects", "the agent that answers") and agreed.sender == 1
     assert [(step.direction, step.label) for step in agreed.arrows] == [

@@ -67,7 +67,7 @@ async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[S
     return documents[0], documents[1]
 
 
-async def test_before_the_first_decision_it_says_which_reports_are_missing(
+async def test_missing_reports_are_shown_before_the_first_decision(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     made = publication(agents[0])
@@ -117,7 +117,7 @@ async def test_a_consensus_that_was_taken_back_is_not_recommended(
     assert "Speak bravo.example/second 1.0" in (await read(browser, PATH)).text, "it inherits the votes"
 
 
-async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
+async def test_a_consensus_is_not_preferred_to_an_equal_candidate(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     one, two = await elected(browser, registry, agents)
@@ -199,7 +199,7 @@ async def test_the_numbers_are_those_of_the_decision(
     assert json.loads((await browser.get(transcript_link)).content) == shown["decision"]["transcript"]
 
 
-async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
+async def test_a_loser_learns_its_victor_and_lacking_conditions(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     await elected(browser, registry, agents)

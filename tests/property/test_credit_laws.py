@@ -67,7 +67,7 @@ def independent(clusters: dict[str, str], one: Pair, other: Pair) -> bool:
 
 
 @given(histories)
-def test_every_credit_rests_on_a_report_of_ones_own_and_an_independent_one(history: list[_Epoch]) -> None:
+def test_a_credit_rests_on_an_own_and_an_independent_report(history: list[_Epoch]) -> None:
     played = History(history)
     logged = {report.leaf: (epoch, report) for epoch, reports in enumerate(played.reports) for report in reports}
     for epoch, earned in enumerate(played.earned):
@@ -96,7 +96,7 @@ def test_nobody_who_weighs_nothing_earns(history: list[_Epoch]) -> None:
 
 
 @given(histories)
-def test_a_fact_earns_each_of_its_reporters_one_credit_of_each_kind_until_it_has_faded(history: list[_Epoch]) -> None:
+def test_a_fact_earns_each_reporter_one_credit_of_a_kind(history: list[_Epoch]) -> None:
     played = History(history)
     reported: dict[tuple[str, str, str], int] = {}
     elected: dict[tuple[str, str, str], int] = {}

@@ -186,7 +186,7 @@ CONTEXTS = st.builds(
 
 @settings(deadline=None)
 @given(SUPPORTED, SUPPORTED, CONTEXTS, CONTEXTS, st.frozensets(st.sampled_from("ab")))
-def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
+def test_001_08_a_score_is_symmetric_between_0_and_1(
     one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
 ) -> None:
     goal = FlowRequest("x", required=tuple(required), requirements={"dataVolume": "large"})

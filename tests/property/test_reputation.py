@@ -118,7 +118,7 @@ def test_weight_grows_with_trust_and_age_up_to_one_full_voice(amounts: list[int]
 
 
 @given(AMOUNTS, st.integers(1, ONE))
-def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pieces: list[int], most: int) -> None:
+def test_split_trust_weighs_at_most_its_proportion(pieces: list[int], most: int) -> None:
     """And one principal whose trust does not pass the cap weighs just that: it gains nothing by splitting."""
     together = sum(pieces)
     assume(most <= ONE // 2)
@@ -128,9 +128,7 @@ def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pie
 
 
 @given(AMOUNTS, SHARES, st.data())
-def test_a_part_of_trust_is_at_most_so_many_times_that_part_of_capped_trust(
-    amounts: list[int], share: int, data: st.DataObject
-) -> None:
+def test_a_part_of_trust_is_bounded_by_that_of_capped_trust(amounts: list[int], share: int, data: st.DataObject) -> None:
     """Whoever has trust X of a total T, in whatever pieces, has at most X of more than T / share - n of capped trust."""
     most = cap(array(amounts), share)
     assume(any(amounts))

@@ -77,7 +77,7 @@ def test_the_matrix_is_what_each_ballot_says_of_each_pair(made: tuple[int, list[
 
 
 @given(elections())
-def test_what_a_ballot_leaves_unsaid_is_the_same_as_if_it_were_said(made: tuple[int, list[Vote]]) -> None:
+def test_implied_and_explicit_ballots_are_equal(made: tuple[int, list[Vote]]) -> None:
     choices, ballots = made
     assert votes_of([(shortened(tiers, choices - 1), weight) for tiers, weight in ballots], choices) == votes_of(ballots, choices)
 
@@ -136,7 +136,7 @@ def test_condorcet_a_choice_that_beats_all_others_wins_alone(made: tuple[int, li
 
 
 @given(elections())
-def test_condorcet_loser_a_choice_that_all_others_beat_comes_last(made: tuple[int, list[Vote]]) -> None:
+def test_condorcet_loser_a_choice_beaten_by_all_is_last(made: tuple[int, list[Vote]]) -> None:
     choices, ballots = made
     votes = votes_of(ballots, choices)
     for a in range(choices):
@@ -146,7 +146,7 @@ def test_condorcet_loser_a_choice_that_all_others_beat_comes_last(made: tuple[in
 
 
 @given(elections())
-def test_a_weak_condorcet_winner_wins_and_a_consensus_comes_first(made: tuple[int, list[Vote]]) -> None:
+def test_a_weak_condorcet_winner_wins(made: tuple[int, list[Vote]]) -> None:
     choices, ballots = made
     votes = votes_of(ballots, choices)
     for a in range(choices):
@@ -230,7 +230,7 @@ def test_clones_of_a_candidate_neither_help_nor_harm(made: tuple[int, list[Vote]
 
 
 @given(elections())
-def test_reversal_turning_every_ballot_round_turns_every_defeat_round(made: tuple[int, list[Vote]]) -> None:
+def test_reversal_reversed_ballots_reverse_every_defeat(made: tuple[int, list[Vote]]) -> None:
     choices, ballots = made
     votes, turned = votes_of(ballots, choices), votes_of([(tiers[::-1], weight) for tiers, weight in ballots], choices)
     assert strengths_of(turned) == [list(column) for column in zip(*strengths_of(votes), strict=True)]
@@ -251,7 +251,7 @@ def test_neutrality_names_matter_only_to_ties(made: tuple[int, list[Vote]], data
 
 
 @given(elections(most=4))
-def test_resolvability_one_more_vote_of_the_least_weight_settles_any_tie(made: tuple[int, list[Vote]]) -> None:
+def test_resolvability_one_least_vote_settles_any_tie(made: tuple[int, list[Vote]]) -> None:
     choices, ballots = made
     doubled = [(tiers, 2 * weight) for tiers, weight in ballots]
     for tied in winners(votes_of(doubled, choices)):

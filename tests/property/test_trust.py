@@ -99,7 +99,7 @@ def test_trust_is_below_its_limit_and_close_to_it(case: Case) -> None:
 
 @settings(deadline=None)  # the first PageRank imports SciPy
 @given(cases(rounds=st.just(33), most=ALL))
-def test_trust_is_pagerank_with_what_is_not_handed_on_given_back_to_nobody(case: Case) -> None:
+def test_trust_is_pagerank_without_the_undelivered_rest(case: Case) -> None:
     """PageRank gives back to the seed what a node hands on to nobody. Let every principal hand what it keeps back to one more
     node, m its PageRank y. Then y = (1 + m)/2 · s/σ + My, σ being the sum of s, so that x = σ·y / (1 + m) solves x = s/2 + Mx."""
     present = [name for name in case.anchors if name in case.names]
@@ -142,7 +142,7 @@ def across(case: Case, inside: set[str]) -> tuple[int, int]:
 
 
 @given(cases(), st.data())
-def test_a_set_without_seed_has_at_most_twice_what_flows_in_less_what_flows_out(case: Case, data: st.DataObject) -> None:
+def test_a_set_without_seed_has_at_most_twice_its_net_inflow(case: Case, data: st.DataObject) -> None:
     unseeded = [name for name in case.names if name not in case.anchors]
     inside = data.draw(st.sets(st.sampled_from(unseeded)) if unseeded else st.just(set()))
     into, out = across(case, inside)
@@ -150,9 +150,7 @@ def test_a_set_without_seed_has_at_most_twice_what_flows_in_less_what_flows_out(
 
 
 @given(cases(absent=False), st.integers(1, 60), st.booleans(), st.data())
-def test_however_many_sybils_a_principal_makes_they_have_what_it_passes_on(
-    case: Case, sybils: int, closed: bool, data: st.DataObject
-) -> None:
+def test_sybils_have_only_their_makers_forwarded_trust(case: Case, sybils: int, closed: bool, data: st.DataObject) -> None:
     """Sybils behind one vouch, who vouch for each other in a circle, and, unless `closed`, for everybody who is real."""
     ring = [f"sybil{number:02}" for number in range(sybils)]
     bought = data.draw(st.sampled_from(case.names))
@@ -193,7 +191,7 @@ def test_names_do_not_matter(case: Case, others: Sequence[str]) -> None:
 
 
 @given(cases(), st.data())
-def test_a_stronger_vouch_that_displaces_no_other_takes_trust_from_nobody(case: Case, data: st.DataObject) -> None:
+def test_a_stronger_vouch_takes_no_trust(case: Case, data: st.DataObject) -> None:
     if not case.vouches:
         return
     pair = data.draw(st.sampled_from(sorted(case.vouches)))

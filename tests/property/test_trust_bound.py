@@ -83,7 +83,7 @@ ELECTORATES = st.builds(Electorate, cases(most=ALL), CAP_SHARES, LOAN_SHARES)
 
 @SEARCH
 @given(cases(), st.data())
-def test_step_1_a_round_is_monotone_and_the_first_one_takes_nothing(case: Case, data: st.DataObject) -> None:
+def test_step_1_a_round_is_monotone_and_starts_at_nothing(case: Case, data: st.DataObject) -> None:
     own = (case.seed >> np.uint64(1)).tolist()
     less = [data.draw(st.integers(amount, ONE)) for amount in own]
     more = [data.draw(st.integers(amount, ONE)) for amount in less]
@@ -97,7 +97,7 @@ def test_step_1_a_round_is_monotone_and_the_first_one_takes_nothing(case: Case, 
 
 @SEARCH
 @given(cases())
-def test_step_2_a_principal_lends_half_and_by_one_vouch_its_part_of_it(case: Case) -> None:
+def test_step_2_a_principal_lends_half_shared_by_its_vouches(case: Case) -> None:
     lent = flows(case.graph, case.amounts, case.seed, least=case.least, most=case.most)
     own = case.seed >> np.uint64(1)
     lendable = own + np.minimum(case.amounts - own, np.uint64(case.most))
@@ -109,7 +109,7 @@ def test_step_2_a_principal_lends_half_and_by_one_vouch_its_part_of_it(case: Cas
 
 @SEARCH
 @given(cases())
-def test_step_3_every_set_without_seed_has_at_most_twice_its_inflow_less_its_outflow(case: Case) -> None:
+def test_step_3_a_set_without_seed_has_twice_its_net_inflow(case: Case) -> None:
     lent = whole(flows(case.graph, case.amounts, case.seed, least=case.least, most=case.most))
     sets = sets_of(case)
     assert (sets.members @ whole(case.amounts) <= 2 * (sets.entered @ lent - sets.left @ lent)).all()
@@ -117,7 +117,7 @@ def test_step_3_every_set_without_seed_has_at_most_twice_its_inflow_less_its_out
 
 @SEARCH
 @given(ELECTORATES)
-def test_step_4_nobody_lends_more_of_what_others_lent_it_than_a_fixed_part_of_the_cap(made: Electorate) -> None:
+def test_step_4_relent_trust_is_a_fixed_part_of_the_cap(made: Electorate) -> None:
     """It fails for `schulze-margins-v2`, and where m* is the last cap alone."""
     own = (made.case.seed >> np.uint64(1)).astype(object)
     cap, loans = made.bounded.cap, made.loan_share
@@ -128,7 +128,7 @@ def test_step_4_nobody_lends_more_of_what_others_lent_it_than_a_fixed_part_of_th
 
 @SEARCH
 @given(ELECTORATES, st.data())
-def test_step_5_a_principal_weighs_at_most_one_and_at_most_its_trust_over_the_cap(made: Electorate, data: st.DataObject) -> None:
+def test_step_5_a_weight_is_at_most_one_and_the_capped_trust(made: Electorate, data: st.DataObject) -> None:
     ages = np.array([data.draw(st.integers(0, 60)) for _ in made.case.names])
     weights = whole(base_weight(made.bounded.trust, made.bounded.cap, ages, 52))
     assert (weights <= ONE).all()
@@ -137,7 +137,7 @@ def test_step_5_a_principal_weighs_at_most_one_and_at_most_its_trust_over_the_ca
 
 @SEARCH
 @given(ELECTORATES, st.integers(0, 2**16))
-def test_the_corrupted_and_their_domains_weigh_no_more_than_is_said(made: Electorate, corrupted: int) -> None:
+def test_the_weight_of_the_corrupted_is_bounded(made: Electorate, corrupted: int) -> None:
     """Every set of domains, with corrupted principals drawn among all others, anchors too."""
     case, cap, loans, graph = made.case, made.bounded.cap, made.loan_share, made.case.graph
     weights = whole(base_weight(made.bounded.trust, cap, np.full(len(case.names), 52), 52))
@@ -155,7 +155,7 @@ def test_the_corrupted_and_their_domains_weigh_no_more_than_is_said(made: Electo
 
 
 @pytest.mark.parametrize(("spread", "rich", "former"), [(6, 4, 3), (4, 32, 2)])
-def test_the_former_rule_passes_the_bound_and_the_bound_cannot_be_halved(spread: int, rich: int, former: int) -> None:
+def test_the_older_rule_exceeds_the_bound_which_is_tight(spread: int, rich: int, former: int) -> None:
     network = falling_caps(spread, rich)
     assert network.worth("schulze-margins-v2") > former * BOUND
     assert BOUND / 2 < network.worth("schulze-margins-v3") <= BOUND
@@ -171,5 +171,5 @@ def test_no_climb_passes_the_bound(people: int) -> None:
 def test_the_proof_names_the_tests_of_its_steps() -> None:
     page = Path(__file__).parents[2] / "docs" / "specification" / "election-bound.md"
     named = re.findall(r"^\| \d \| `(\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    theorem = test_the_corrupted_and_their_domains_weigh_no_more_than_is_said.__name__
+    theorem = test_the_weight_of_the_corrupted_is_bounded.__name__
     assert named == [*(name for name in globals() if name.startswith("test_step_")), theorem]

@@ -91,7 +91,7 @@ def test_step_1_a_round_is_monotone_and_begins_upwards(anchors: int) -> None:
 
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_step_3_a_set_without_seed_has_at_most_twice_its_inflow_less_its_outflow(anchors: int, size: int) -> None:
+def test_step_3_a_set_without_seed_has_twice_its_net_inflow(anchors: int, size: int) -> None:
     graph = Graph(anchors)
     x, inside = graph.amounts("x"), PEOPLE[-size:]
     flows = graph.flows(x)
@@ -121,9 +121,7 @@ SPLITS = [((), (5,)), ((), (3, 4, 5)), ((2,), (4, 5)), ((2,), (3, 4, 5)), ((0, 2
 
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize(("corrupted", "domains"), SPLITS)
-def test_the_corrupted_and_their_domains_hold_no_more_voices_than_is_said(
-    anchors: int, corrupted: tuple[int, ...], domains: tuple[int, ...]
-) -> None:
+def test_the_voices_of_the_corrupted_are_bounded(anchors: int, corrupted: tuple[int, ...], domains: tuple[int, ...]) -> None:
     graph = Graph(anchors)
     x = graph.amounts("x")
     proves(graph.sound, graph.trusted(x), CAP >= 1, LOANS * graph.most <= CAP, claim=bounded(graph, x, corrupted, domains))

@@ -147,7 +147,7 @@ async def statement_at(registry: Registry, index: int) -> Statement:
 # --- identity
 
 
-async def test_an_unknown_author_is_looked_up_and_logged_once_before_the_statement(registry: Registry, web: Web) -> None:
+async def test_an_unknown_author_is_logged_once_before_its_statement(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     leaves = [ALICE.statement(ballot(registry, 0, topic=f"topic/number-{n}")).leaf for n in range(8)]
     outcomes = await asyncio.gather(*(registry.submit([leaf]) for leaf in leaves))
@@ -183,7 +183,7 @@ async def test_a_document_that_says_nothing(registry: Registry, web: Web, docume
 
 
 @pytest.mark.threat(71)
-async def test_a_document_with_another_key_is_logged_but_proves_nothing_for_the_impostor(registry: Registry, web: Web) -> None:
+async def test_a_logged_document_proves_nothing_for_an_impostor(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
     (outcome,) = await registry.submit([impostor.statement(ballot(registry)).leaf])

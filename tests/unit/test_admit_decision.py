@@ -50,7 +50,7 @@ def test_an_epoch_is_closed_by_one_decision_or_by_several() -> None:
     [{"epoch": 3}, {"epoch": 5}, {"input": Input(99, "0" * 64)}, {"input": Input(101, "0" * 64)}],
     ids=str,
 )
-def test_the_first_decision_closes_the_open_epoch_at_its_own_leaf(changes: dict[str, object]) -> None:
+def test_the_first_decision_closes_its_epoch_at_its_own_leaf(changes: dict[str, object]) -> None:
     assert refusal(OPEN, msgspec.structs.replace(DECISION, **changes)) == "decision.rule"
 
 
@@ -91,7 +91,7 @@ def test_parameters_hold_at_once_or_from_the_next_epoch() -> None:
     assert (later.parameters, later.announced) == (IN_FORCE, first.parameters)
 
 
-def test_announced_parameters_come_into_force_when_the_epoch_is_closed() -> None:
+def test_announced_parameters_begin_as_the_epoch_closes() -> None:
     announced = msgspec.structs.replace(OPEN, announced=ANNOUNCED)
     assert refusal(announced, msgspec.structs.replace(DECISION, parameters=ANNOUNCED)) == "decision.rule"
     closing = after(announced, msgspec.structs.replace(DECISION, remaining=1))

@@ -81,13 +81,13 @@ def test_without_witnesses_there_is_one_spelling() -> None:
     assert refusal.value.code == "decision.rule"
 
 
-def test_parameters_that_are_not_there_are_not_taken_to_name_no_witnesses() -> None:
+def test_absent_parameters_do_not_mean_no_witnesses() -> None:
     with pytest.raises(Refused) as refusal:
         admitted(decision(None), None, known=False)
     assert refusal.value.code == "decision.rule"
 
 
-def test_parameters_carry_their_witnesses_to_the_decisions_under_them() -> None:
+def test_parameters_carry_their_witnesses_to_their_decisions() -> None:
     body = msgspec.structs.replace(development_parameters(), witnesses=TWO_OF_THREE)
     facts = admitted(body, None)
     assert find(facts, f"parameters/{signed(body, OPERATOR).id}", ParametersFact) == ParametersFact(witnesses=TWO_OF_THREE)

@@ -92,9 +92,7 @@ async def test_encryption_is_as_both_policies_say(
 
 
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_what_is_negotiated_asked_and_tested_under_encryption_is_read_by_nobody_else(
-    tmp_path: Path, encryption: Encryption
-) -> None:
+async def test_an_encrypted_negotiation_is_private(tmp_path: Path, encryption: Encryption) -> None:
     here, there = (ScriptedNegotiators(Script(tests=TEST_CASES)) for _ in range(2))
     seller = party("shop", tmp_path, policy=policy(encryption), negotiators=there)
     customer = party("buyer", tmp_path, policy=policy(encryption), negotiators=here)
@@ -139,7 +137,7 @@ async def test_who_insists_on_encryption_speaks_to_nobody_in_plain(
 
 
 @pytest.mark.parametrize("proved", ["did:wba:buyer.example", "did:wba:mallory.example"])
-async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refused(tmp_path: Path, proved: str) -> None:
+async def test_a_hello_for_another_proved_did_is_refused(tmp_path: Path, proved: str) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     await seller.agent.prepare()
     near, far = memory.pair()
@@ -158,7 +156,7 @@ async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refu
     await task
 
 
-async def test_over_http_a_hello_of_another_did_than_the_signer_is_refused_in_the_first_answer(tmp_path: Path) -> None:
+async def test_a_hello_for_another_signer_is_refused_over_http(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     said = source_hello((URI_1,), to="").format()
     async with seller.agent.listen("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
@@ -231,7 +229,7 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
         assert seller.runtime.opened == []
 
 
-async def test_an_agent_that_insists_on_encryption_does_not_answer_the_flow_profile(tmp_path: Path) -> None:
+async def test_an_encrypting_agent_refuses_the_flow_profile(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path, policy=policy("required")), buyer(tmp_path)
     for someone in (seller, customer):
         someone.agent.flow.registry.add(ProtocolOffer(ID, capabilities=("query",), uri=URI_2))
@@ -242,7 +240,7 @@ async def test_an_agent_that_insists_on_encryption_does_not_answer_the_flow_prof
     await customer.agent.aclose()
 
 
-async def test_who_says_nothing_is_sent_away_where_a_first_message_is_waited_for(tmp_path: Path) -> None:
+async def test_a_silent_peer_is_dismissed_at_the_first_message(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     seller.agent.flow.registry.add(ProtocolOffer(ID, capabilities=("query",), uri=URI_2))
     seller.agent.context.timeouts = type(seller.agent.context.timeouts)(hello=0.1)
@@ -325,7 +323,7 @@ async def test_an_agent_is_an_asgi_application_too(tmp_path: Path) -> None:
             assert unsigned.status_code == 401
 
 
-async def test_an_agent_that_is_discovered_is_spoken_to_in_what_it_says_it_speaks(tmp_path: Path) -> None:
+async def test_a_discovered_agent_is_spoken_to_in_its_protocols(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -341,9 +339,7 @@ async def test_an_agent_that_is_discovered_is_spoken_to_in_what_it_says_it_speak
 
 
 @pytest.mark.threat(96)
-async def test_what_a_stranger_describes_is_not_looked_for_on_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_strangers_description_reaches_no_local_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The description is at a public place, and the address in it has a name that leads back here."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -374,7 +370,7 @@ async def test_what_a_stranger_describes_is_not_looked_for_on_this_machine(
     assert knocks == []
 
 
-async def test_an_ipv6_address_stands_in_brackets_in_what_is_signed_for(tmp_path: Path) -> None:
+async def test_a_signed_ipv6_address_has_brackets(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     async with seller.agent, seller.agent.listen("::1", 0) as port, httpx.AsyncClient() as client:
         unsigned = await client.post(

@@ -131,7 +131,7 @@ def check_replays(home: Path, count: int = 2) -> None:
 # Agreement
 
 
-def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Path) -> None:
+def test_000_09_a_proposal_is_accepted_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script()
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -171,7 +171,7 @@ class Serving(ScriptedNegotiator):
 SERVED = "- `getProductInfo`: Everything about one product. Arguments: productId, productName.\n"
 
 
-def test_000_10_the_responder_answers_with_its_capabilities_and_its_choice(tmp_path: Path) -> None:
+def test_000_10_a_responder_answers_with_its_choice(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script()
         shop = seller(tmp_path, there, make=Serving)
@@ -184,7 +184,7 @@ def test_000_10_the_responder_answers_with_its_capabilities_and_its_choice(tmp_p
     run(main())
 
 
-async def test_000_10_a_model_judges_a_proposal_by_the_functions_that_its_agent_serves(tmp_path: Path) -> None:
+async def test_000_10_a_model_judges_by_its_agents_functions(tmp_path: Path) -> None:
     prompts = Prompts()
     shop = party("shop", tmp_path, negotiators=ModelNegotiators(prompts))
 
@@ -201,7 +201,7 @@ async def test_000_10_a_model_judges_a_proposal_by_the_functions_that_its_agent_
     assert offered["arguments"]["required"] == ["productId"]
 
 
-async def test_000_09_the_model_that_begins_is_told_the_requirement_the_input_and_the_output(tmp_path: Path) -> None:
+async def test_000_09_the_proposing_model_knows_the_requirement(tmp_path: Path) -> None:
     prompts = Prompts()
     buyer = party("buyer", tmp_path, negotiators=ModelNegotiators(prompts))
     with pytest.raises(TreatyError):
@@ -231,7 +231,7 @@ def test_000_29_a_counter_proposal_is_accepted_by_the_initiator(tmp_path: Path) 
     check_replays(tmp_path)
 
 
-def test_a_negotiator_learns_whom_it_speaks_for_and_what_is_offered(tmp_path: Path) -> None:
+def test_a_negotiator_knows_its_agent_and_its_offers(tmp_path: Path) -> None:
     here, there = Script(), Script()
     run(buy(seller(tmp_path, there), customer(tmp_path, here)))
     (ours,), (theirs,) = here.situations, there.situations
@@ -261,7 +261,7 @@ def test_a_topic_without_protocols_is_negotiated(tmp_path: Path) -> None:
     assert run(buy(shop, buyer, topic=TOPIC, requirement=WANTED)) == LAPTOP
 
 
-async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itself(tmp_path: Path) -> None:
+async def test_000_21_an_agent_resolves_a_base_by_the_registry(tmp_path: Path) -> None:
     base = meetings.product_info(URI_1)
     changes = (
         f"# Products with stock\n\n- Topic: {TOPIC}\n- Base: {URI_1}\n- Base-SHA-256: {base.hash}\n\n"
@@ -299,9 +299,7 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
     ],
 )
 @pytest.mark.parametrize("approved", [False, True])
-def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_negotiates(
-    tmp_path: Path, text: str, said: str, approved: bool
-) -> None:
+def test_000_21_an_unpinned_or_absent_base_is_refused(tmp_path: Path, text: str, said: str, approved: bool) -> None:
     async def main() -> None:
         there = Script()
         shop = seller(tmp_path, there)
@@ -321,14 +319,14 @@ def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_ne
     run(main())
 
 
-def test_000_21_a_negotiators_own_proposal_with_an_unpinned_base_is_not_sent(tmp_path: Path) -> None:
+def test_000_21_an_own_proposal_with_an_unpinned_base_stays(tmp_path: Path) -> None:
     there = Script()
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(drafts=[Proposal(UNPINNED)]))))
     assert error.code == "document.header"
     assert there.names() == []
 
 
-def test_000_21_a_base_is_fetched_once_for_the_session_and_its_negotiator(tmp_path: Path) -> None:
+def test_000_21_a_base_is_fetched_once_for_a_session(tmp_path: Path) -> None:
     async def main() -> None:
         shop = party("shop", tmp_path, negotiators=ModelNegotiators(Prompts()))
         text = UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {meetings.product_info(URI_1).hash}\n\n##")
@@ -341,7 +339,7 @@ def test_000_21_a_base_is_fetched_once_for_the_session_and_its_negotiator(tmp_pa
 # No agreement
 
 
-def test_000_29_a_rejection_by_the_responder_ends_both_and_says_why(tmp_path: Path) -> None:
+def test_000_29_a_responders_rejection_has_its_reason(tmp_path: Path) -> None:
     there = Script(verdicts=[Rejection("We sell no laptops.")])
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
     error = run(fails(shop, buyer))
@@ -357,7 +355,7 @@ def test_000_29_a_rejection_by_the_initiator_ends_both(tmp_path: Path) -> None:
     check_replays(tmp_path)
 
 
-def test_an_initiator_that_has_nothing_to_propose_ends_before_it_begins(tmp_path: Path) -> None:
+def test_an_initiator_without_a_proposal_ends_before_it_begins(tmp_path: Path) -> None:
     here, there = Script(drafts=[Rejection("I do not know what to ask for.")]), Script()
     assert run(fails(seller(tmp_path, there), customer(tmp_path, here))).code == "negotiation.rejected"
     assert there.calls == []
@@ -401,7 +399,7 @@ def test_without_a_model_at_the_source_the_result_says_so(tmp_path: Path) -> Non
     assert run(fails(shop, buyer, protocols=["https://elsewhere.example/p/1"])).code == "session.no-common-protocol"
 
 
-def test_a_negotiator_that_fails_is_told_to_its_owner_and_not_to_the_peer(tmp_path: Path) -> None:
+def test_a_failed_negotiator_is_reported_to_its_owner_alone(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(verdicts=[Unavailable("model.unavailable", "The endpoint at 10.0.0.7 does not answer.")])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -420,7 +418,7 @@ def test_the_owner_of_a_failing_negotiator_gets_its_error(tmp_path: Path) -> Non
     assert error is failure
 
 
-def test_a_negotiator_that_never_answers_ends_with_the_deadline_and_its_task_with_the_session(tmp_path: Path) -> None:
+def test_a_silent_negotiator_ends_with_the_deadline(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(delay=1e6)
         error = await fails(seller(tmp_path, there), customer(tmp_path, Script()))
@@ -473,7 +471,7 @@ SOURCES_FORM = format_test_cases(
 
 
 @pytest.mark.parametrize("cases", [TEST_CASES, SOURCES_FORM])
-def test_000_36_and_51_test_cases_are_agreed_on_and_run_and_call_no_business_function(tmp_path: Path, cases: str) -> None:
+def test_000_36_and_51_agreed_tests_call_no_business_function(tmp_path: Path, cases: str) -> None:
     async def main() -> None:
         here, there = Script(tests=cases), Script()
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -525,7 +523,7 @@ def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tu
     check_replays(tmp_path)
 
 
-def test_000_42_a_fault_that_is_denied_ends_the_tests_with_the_reason(tmp_path: Path) -> None:
+def test_000_42_a_denied_fault_ends_the_tests(tmp_path: Path) -> None:
     there = Script(bugs=[WRONG_PRICE], judgement=Rejection("The price is right."))
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
     assert error.code == "negotiation.fault"
@@ -544,7 +542,7 @@ def test_000_40_repairs_that_mend_nothing_come_to_a_limit(tmp_path: Path) -> Non
 # Repairs while the session runs
 
 
-def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_call_made_again(tmp_path: Path) -> None:
+def test_000_39_a_reported_fault_is_repaired_and_called_again(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script(bugs=[NO_PRODUCT])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -560,7 +558,7 @@ def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_cal
     check_replays(tmp_path)
 
 
-def test_000_42_a_fault_that_is_denied_while_running_fails_the_call_alone(tmp_path: Path) -> None:
+def test_000_42_a_denied_fault_fails_its_call_alone(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
         shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -636,7 +634,7 @@ async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path) -> None:
 # Natural language
 
 
-def test_000_45_and_46_a_question_is_answered_by_the_peers_negotiator(tmp_path: Path) -> None:
+def test_000_45_and_46_a_question_reaches_the_negotiator(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = seller(tmp_path, Script()), customer(tmp_path, Script())
         async with talks(shop, buyer) as (session, tap):
@@ -741,7 +739,7 @@ def test_an_answerer_that_raises_leaves_one_text_unanswered(tmp_path: Path) -> N
     run(main())
 
 
-def test_a_peer_that_talks_and_talks_is_read_no_further_than_it_is_heard(tmp_path: Path) -> None:
+def test_a_talkative_peer_is_read_no_faster_than_handled(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = seller(tmp_path), customer(tmp_path)
 
@@ -767,7 +765,7 @@ def test_a_peer_that_talks_and_talks_is_read_no_further_than_it_is_heard(tmp_pat
 # The second time
 
 
-def test_000_56_and_60_a_negotiated_protocol_is_offered_by_its_hash_and_nobody_negotiates(tmp_path: Path) -> None:
+def test_000_56_and_60_an_agreed_hash_needs_no_negotiation(tmp_path: Path) -> None:
     async def main() -> None:
         await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
         here, there = Script(), Script()
@@ -783,7 +781,7 @@ def test_000_56_and_60_a_negotiated_protocol_is_offered_by_its_hash_and_nobody_n
     run(main())
 
 
-def test_000_60_it_takes_no_negotiator_to_speak_what_was_negotiated(tmp_path: Path) -> None:
+def test_000_60_an_agreed_protocol_needs_no_negotiator(tmp_path: Path) -> None:
     async def main() -> None:
         await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
         shop, buyer = seller(tmp_path), customer(tmp_path, here := Script())
@@ -823,7 +821,7 @@ def test_what_was_damaged_on_disk_is_negotiated_anew(tmp_path: Path, damage: str
     run(main())
 
 
-def test_another_requirement_at_the_same_address_is_another_negotiation(tmp_path: Path) -> None:
+def test_another_requirement_is_another_negotiation(tmp_path: Path) -> None:
     async def main() -> None:
         here = Script()
         shop, buyer = seller(tmp_path, Script()), customer(tmp_path, here)
@@ -841,7 +839,7 @@ def test_another_requirement_at_the_same_address_is_another_negotiation(tmp_path
 # Escalation
 
 
-def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Path) -> None:
+def test_000_30_a_person_resumes_a_failed_negotiation(tmp_path: Path) -> None:
     asked: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
@@ -867,7 +865,7 @@ def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Pa
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(tmp_path: Path, rounds: int) -> None:
+def test_000_30_a_negotiation_at_its_limit_is_escalated(tmp_path: Path, rounds: int) -> None:
     asked: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
@@ -889,7 +887,7 @@ def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(
     run(main())
 
 
-def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepted_unseen(tmp_path: Path) -> None:
+def test_000_30_a_text_approved_by_a_person_is_accepted(tmp_path: Path) -> None:
     asked: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
@@ -912,7 +910,7 @@ def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepte
     run(main())
 
 
-async def test_000_30_where_the_peer_can_be_dialled_again_a_person_resumes_at_once(tmp_path: Path) -> None:
+async def test_000_30_a_reachable_peer_is_resumed_by_a_person(tmp_path: Path) -> None:
     texts = [CHANGED, f"{CHANGED}\nAnd for buyers of mice.\n"]
 
     async def person(escalation: Escalation) -> str | None:
@@ -976,7 +974,7 @@ def test_a_changed_byte_of_a_transcript_is_detected(tmp_path: Path) -> None:
                 replay(bytes(changed))
 
 
-def test_a_transcript_that_is_sealed_anew_after_a_change_does_not_replay(tmp_path: Path) -> None:
+def test_a_changed_and_resealed_transcript_does_not_replay(tmp_path: Path) -> None:
     run(buy(seller(tmp_path, Script()), customer(tmp_path, Script())))
     for transcript in transcripts(tmp_path):
         lines = transcript.splitlines(keepends=True)

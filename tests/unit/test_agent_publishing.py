@@ -60,9 +60,7 @@ async def negotiate(registry: SimulatedRegistry, home: Path, document: str = DOC
 
 
 @pytest.mark.deep
-async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak_it_without_negotiating(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_strangers_speak_a_published_agreement(tmp_path: Path, registry: SimulatedRegistry) -> None:
     events = await negotiate(registry, tmp_path, publish=True, report=True)
     assert set(events[-3:]) == {"reported", "published", "end"}
     assert events.index("reported") < events.index("end"), "the other side signs in the session"
@@ -88,9 +86,7 @@ async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak
 
 
 @pytest.mark.deep
-async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_model(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, registry: SimulatedRegistry) -> None:
     patient, trips = SessionTimeouts(code=120, reply=120), [{"trip": "EC-173", "departs": "07:00", "price": 2790}]
 
     def railway(agent: Agent, uri: str = "") -> None:
@@ -170,16 +166,14 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
         assert len(server.seen) == asked
 
 
-async def test_nothing_is_published_or_reported_unless_the_policies_say_so(tmp_path: Path, registry: SimulatedRegistry) -> None:
+async def test_nothing_is_published_against_the_policies(tmp_path: Path, registry: SimulatedRegistry) -> None:
     size = registry.size
     assert "published" not in await negotiate(registry, tmp_path)
     assert registry.size == size
 
 
 @pytest.mark.deep
-async def test_what_is_published_is_published_once_and_another_document_gets_the_next_version(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_another_document_is_published_as_the_next_version(tmp_path: Path, registry: SimulatedRegistry) -> None:
     assert "published" in await negotiate(registry, tmp_path / "1", publish=True)
     size = registry.size
     assert "published" not in await negotiate(registry, tmp_path / "1", publish=True)  # it is known to be

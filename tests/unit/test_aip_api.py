@@ -127,7 +127,7 @@ def test_the_api_has_58_items() -> None:
 @pytest.mark.parametrize(
     ("owner", "number", "name", "expected"), METHODS, ids=lambda value: str(getattr(value, "__name__", value))
 )
-def test_003_10_to_44_has_the_sources_name_parameters_and_defaults(owner: type, number: int, name: str, expected: str) -> None:
+def test_003_10_to_44_signatures_are_those_of_the_source(owner: type, number: int, name: str, expected: str) -> None:
     found, wanted = parameters(getattr(owner, name)), [each for each in expected.split(", ") if each]
     if wanted[-1:] == ["…"]:
         # "The other parameters are those of Tool."
@@ -146,7 +146,7 @@ def test_003_10_to_44_has_the_sources_name_parameters_and_defaults(owner: type, 
     assert found == wanted
 
 
-def test_003_10_11_a_gateway_has_an_address_and_an_id_of_its_own_if_none_is_given() -> None:
+def test_003_10_11_a_gateway_has_a_default_address_and_id() -> None:
     assert parameters(aip.Gateway) == ["address", "gateway_id=None"]
     first, second = aip.Gateway("localhost:0"), aip.Gateway("localhost:0")
     assert first.gateway_id != second.gateway_id
@@ -174,7 +174,7 @@ def test_003_50_to_53_writes_one_content(number: int, name: str, content: Any) -
 
 
 @pytest.mark.parametrize(("number", "kind", "names"), DATA, ids=lambda value: str(getattr(value, "__name__", value)))
-def test_003_48_49_and_54_to_67_has_the_sources_fields_and_loses_none(number: int, kind: Any, names: str) -> None:
+def test_003_48_49_and_54_to_67_has_all_fields_of_the_source(number: int, kind: Any, names: str) -> None:
     fields = names.split()
     assert list(inspect.signature(kind).parameters) == fields
     assert all(each.default is not each.empty for each in inspect.signature(kind).parameters.values())

@@ -52,7 +52,7 @@ async def called(url: str, method: str, **arguments: str) -> ToolResponse:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST", "PUT", "PATCH"])
-async def test_003_09_and_40_places_go_into_the_url_and_the_rest_into_query_or_body(api: str, method: str) -> None:
+async def test_003_09_and_40_arguments_go_to_url_query_and_body(api: str, method: str) -> None:
     answer = await called(f"{api}/items/{{id}}?a=1", method, id="x/../y z", other="ü&b")
     told = json.loads(answer.content[0].text or "")
     assert (answer.is_error, told["method"], told["token"]) == (False, method, "t")

@@ -131,7 +131,7 @@ def test_the_stubs_are_those_that_the_proto_generates(tmp_path: Path) -> None:
     assert [name for name, text in made.items() if (STUBS / name).read_text() != text] == []
 
 
-def test_the_proto_has_the_fields_methods_and_values_of_the_table() -> None:
+def test_the_proto_agrees_with_the_table() -> None:
     types = dict(aip_pb2.DESCRIPTOR.message_types_by_name.items())
     types["AgentSkill"] = types["AgentInfo"].nested_types_by_name["AgentSkill"]
     own = {"Frame", "MapEntry"}
@@ -190,7 +190,7 @@ def test_no_bytes_raise_anything_but_valueerror(message: str, data: bytes) -> No
     assert decode(message, encode(message, value)) == value
 
 
-def test_a_later_version_is_read_unknown_fields_and_values_included() -> None:
+def test_a_later_version_is_read_with_its_unknown_fields() -> None:
     assert (
         decode("HeartbeatRequest", bytes.fromhex("0a0161 9001 05 9a01 00 a501 00000000 a101 0000000000000000"))["sender_id"]
         == "a"

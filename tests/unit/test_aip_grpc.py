@@ -62,7 +62,7 @@ async def test_003_10_to_14_a_gateway_lists_its_nodes_by_kind() -> None:
     assert gateway.get_registered_nodes() == {}
 
 
-async def test_003_15_to_20_an_agent_starts_registers_and_knows_the_other_nodes() -> None:
+async def test_003_15_to_20_a_started_agent_knows_other_nodes() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first = await made.agent("a", gateway, domain="x", skills=[AgentSkill("s", "c")], version="2")
@@ -85,7 +85,7 @@ async def test_003_15_to_20_an_agent_starts_registers_and_knows_the_other_nodes(
         assert status_of(error) == 412
 
 
-async def test_003_06_and_18_a_taken_id_or_address_is_refused_and_changes_nothing() -> None:
+async def test_003_06_and_18_a_taken_id_or_address_changes_nothing() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first = await made.agent("a", gateway)
@@ -114,7 +114,7 @@ async def test_003_21_to_23_messages_are_made_with_new_ids() -> None:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_003_05_and_24_to_28_two_agents_speak_through_a_gateway_or_directly(direct: bool) -> None:
+async def test_003_05_and_24_to_28_agents_speak_by_gateway_or_directly(direct: bool) -> None:
     async with nodes() as made:
         gateway = None if direct else await made.gateway()
         first, second = await made.agent("a", gateway), await made.agent("b", gateway)
@@ -152,7 +152,7 @@ async def test_003_28_inquiries_are_received_in_their_order() -> None:
         assert found == [*zip(quests, ("one", "two", "three"), strict=True)]
 
 
-async def test_003_11_a_gateway_that_is_stopped_serves_no_more_and_may_start_again() -> None:
+async def test_003_11_a_stopped_gateway_may_start_again() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         agent = await made.agent("a", gateway)
@@ -168,7 +168,7 @@ async def test_003_11_a_gateway_that_is_stopped_serves_no_more_and_may_start_aga
         assert [*answer.peers] == []
 
 
-async def test_003_03_25_and_26_errors_of_an_inquiry_are_raised_where_it_is_submitted() -> None:
+async def test_003_03_25_and_26_errors_are_raised_where_submitted() -> None:
     async with nodes() as made:
         alone = await made.agent("a")
         session = await alone.create_agent_client("b")
@@ -203,7 +203,7 @@ async def test_003_26_a_session_that_fails_ends_with_stop_response() -> None:
         assert text.startswith("NOT_FOUND")
 
 
-async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_end() -> None:
+async def test_003_05_and_26_a_dead_receiver_is_deregistered() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         agent = await made.agent("a", gateway)
@@ -214,7 +214,7 @@ async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_en
         assert sorted(gateway.get_registered_nodes()) == ["a"]
 
 
-async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
+async def test_003_28_29_and_72_an_exception_ends_the_session() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first, second = await made.agent("a", gateway), await made.agent("b", gateway)
@@ -243,7 +243,7 @@ async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session()
             await second.invoke_session_handlers("other", [later])
 
 
-async def test_003_30_to_33_and_36_to_39_an_agent_calls_a_python_function() -> None:
+async def test_003_30_to_33_and_36_to_39_a_python_function_is_called() -> None:
     def add(a: int, b: float, note="-") -> float:  # type: ignore[no-untyped-def]  # an argument without an annotation
         """Add two numbers."""
         return a + b
@@ -303,7 +303,7 @@ async def test_003_74_the_addresses_that_the_source_prints_are_read() -> None:
         assert "TLS" in told(await second.receive_feedback(session, "a"))[1]
 
 
-async def test_003_04_and_27_an_answer_names_its_inquiry_also_with_several_outstanding() -> None:
+async def test_003_04_and_27_an_answer_names_its_inquiry() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         first, second = await made.agent("a", gateway), await made.agent("b", gateway)
@@ -387,7 +387,7 @@ async def test_003_32_a_closed_client_cancels_its_session() -> None:
         assert status_of(error) == 404
 
 
-async def test_003_34_and_35_a_tool_changes_its_description_and_its_handler() -> None:
+async def test_003_34_and_35_a_tool_changes_its_handler() -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
@@ -408,7 +408,7 @@ async def test_003_34_and_35_a_tool_changes_its_description_and_its_handler() ->
         assert (failed.is_error, "ZeroDivisionError" in failed.error_message) == (True, True)
 
 
-async def test_003_07_a_node_stays_registered_by_heartbeats_and_is_forgotten_without_them() -> None:
+async def test_003_07_heartbeats_keep_a_node_registered() -> None:
     async with nodes() as made:
         gateway = await made.gateway(heartbeat_timeout=0.6)
         await made.agent("alive", gateway, heartbeat_interval=0.1)
@@ -416,7 +416,7 @@ async def test_003_07_a_node_stays_registered_by_heartbeats_and_is_forgotten_wit
         await eventually(lambda: sorted(gateway.get_registered_nodes()) == ["alive"])
 
 
-async def test_a_node_registers_again_at_a_gateway_that_was_started_anew() -> None:
+async def test_a_node_registers_again_at_a_restarted_gateway() -> None:
     async with nodes() as made:
         old = await Gateway(LOOPBACK).start()
         agent = await made.agent("a", old, heartbeat_interval=0.05)

@@ -107,7 +107,7 @@ class Chain:
             yield at
 
 
-def test_an_amendment_holds_after_the_horizon_of_the_parameters_in_force() -> None:
+def test_an_amendment_begins_after_the_current_horizon() -> None:
     chain = Chain(BASE)
     first, announced = chain.in_force, chain.announce(replace(BASE, epoch_seconds=WEEK // 2, horizon_epochs=26))
     for number, _ in zip(range(12), chain.epochs(WEEK), strict=False):
@@ -119,7 +119,7 @@ def test_an_amendment_holds_after_the_horizon_of_the_parameters_in_force() -> No
     chain.close(NOW + 13 * WEEK + WEEK // 2)
 
 
-def test_notice_counts_from_the_announcement_and_not_from_the_epoch() -> None:
+def test_notice_counts_from_the_announcement() -> None:
     chain = Chain(BASE)
     announced = chain.announce(replace(BASE, epoch_seconds=WEEK // 2), NOW + 1)
     chain.close(NOW + 13 * WEEK)
@@ -138,7 +138,7 @@ def test_a_date_in_the_past_makes_no_notice_shorter() -> None:
     assert chain.in_force == announced
 
 
-def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_anew() -> None:
+def test_a_newer_announcement_restarts_the_notice() -> None:
     chain = Chain(BASE)
     chain.announce(replace(BASE, quorum_share=5))
     assert chain.refused(replace(BASE, quorum_share=6)) == "parameters.amendment", "compared with those in force"
@@ -152,7 +152,7 @@ def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_ane
     assert chain.refused(replace(BASE, quorum_share=6, cluster_share=4)) == "parameters.amendment"
 
 
-def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None:
+def test_announcing_the_current_parameters_withdraws() -> None:
     chain = Chain(BASE)
     first = chain.in_force
     chain.announce(replace(BASE, quorum_share=5))
@@ -201,7 +201,7 @@ def test_many_amendments_take_one_notice_each() -> None:
     assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.amendment"
 
 
-def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() -> None:
+def test_replacing_the_anchors_takes_the_documented_time() -> None:
     """docs/specification/statements.md, "Amendments", has these days."""
     chain, body, days = Chain(BASE), BASE, []
     seconds, epochs = WEEK, 13
@@ -218,7 +218,7 @@ def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() ->
     assert (days[2], days[7], days[15]) == (164, 304, 528)
 
 
-def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> None:
+def test_a_development_electorate_amends_at_the_next_epoch() -> None:
     base = replace(development_parameters(), rule=AFTER)
     chain = Chain(base)
     announced = chain.announce(replace(base, quorum_share=50))
@@ -230,7 +230,7 @@ def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> 
     assert chain.refused(base) == "parameters.amendment"
 
 
-def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_they_say() -> None:
+def test_the_first_rule_amends_at_the_next_epoch() -> None:
     chain = Chain(free(100))
     assert CONSTITUTION not in chain.facts, "the facts of old logs are those of earlier releases"
     announced = chain.announce(free(1, quorum_share=50))
@@ -339,7 +339,7 @@ def test_the_suffix_list_does_not_change_with_the_anchors() -> None:
     assert Chain(BASE).refused(with_terms(suffix_list=other, anchors=anchors)) == "parameters.amendment"
 
 
-def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
+def test_an_operator_replaces_no_witnesses() -> None:
     stranger, other = (str(witness_key(name).verifier) for name in ("stranger.example", "other.example"))
     of_two = bounded(witnesses=Witnesses(VKEYS, 2))
     for witnesses in (

@@ -210,7 +210,7 @@ def outcomes_of(outcomes: Sequence[Any]) -> tuple[int, int]:
 
 @pytest.mark.deep
 @pytest.mark.threat(174)
-def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
+def test_hanging_members_cost_the_others_little() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         quick, slow = Payer(simulation, "quick.example"), Payer(simulation, "slow.example", answers=False)
         async with simulation.serving(shop), AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
 
 
 @pytest.mark.threat(174)
-def test_sessions_that_end_during_a_broadcast_cost_only_their_own_outcome() -> None:
+def test_sessions_ended_during_a_broadcast_fail_alone() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         stay, leave = Payer(simulation, "stay.example"), Payer(simulation, "leave.example", answers=False)
         async with simulation.serving(shop), AsyncExitStack() as stack:

@@ -58,7 +58,7 @@ def test_a_world_is_drawn_once_and_for_all() -> None:
     assert not (one.source == one.target).any()
 
 
-def test_a_coalition_keeps_within_its_vouches_and_withdraws_those_for_the_honest() -> None:
+def test_a_coalition_stays_within_its_vouches() -> None:
     made = world(SMALL, 1)
     corrupt = tuple(at_random(made)[:20])
     assert not set(corrupt) & set(made.anchors.tolist())
@@ -94,7 +94,7 @@ def test_pagerank_gives_every_name_a_share() -> None:
     assert weights[SMALL:].sum() == pytest.approx(0.5), "as many names, and nobody has dealt with them"
 
 
-def test_eigentrust_gives_names_nothing_until_an_endpoint_is_open() -> None:
+def test_eigentrust_gives_nothing_before_an_open_endpoint() -> None:
     made = world(SMALL, 1)
     assert baselines.weights("eigentrust", made, 500)[SMALL:].sum() == 0
     half = baselines.weights("eigentrust", made, 50, SMALL)
@@ -107,7 +107,7 @@ def test_eigentrust_gives_names_nothing_until_an_endpoint_is_open() -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("goal", GOALS)
-def test_thousands_of_domains_that_nobody_vouches_for_flip_nothing(goal: campaigns.Goal) -> None:
+def test_unvouched_domains_flip_nothing(goal: campaigns.Goal) -> None:
     for size in (SMALL, 300):
         flood = electors(attacked(world(size, 1), Coalition((), FLOOD, "domains")))
         assert flood.share == 0
@@ -124,7 +124,7 @@ def test_keys_and_subdomains_are_nobody() -> None:
     assert directory.principal_of("did:wba:p000001.example") == "p000001.example"
 
 
-def test_an_adversary_with_everything_gets_everything_and_without_anything_nothing() -> None:
+def test_total_power_gets_everything_and_none_gets_nothing() -> None:
     made = world(SMALL, 1)
     order = at_random(made)
     nothing, all_but_anchors = (

@@ -138,7 +138,7 @@ def test_an_unpublished_document_is_no_candidate(log: LogBuilder) -> None:
     assert log.states(document) == ["candidate"]
 
 
-def test_a_document_is_as_old_as_its_first_publication_in_the_topic(log: LogBuilder) -> None:
+def test_a_documents_age_counts_from_its_topic(log: LogBuilder) -> None:
     alpha, bravo, *_ = log.agents
     document = log.publish(alpha, "product-info")
     first = log.replay.size - 1

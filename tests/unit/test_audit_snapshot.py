@@ -59,9 +59,7 @@ async def test_one_state_is_one_file(tmp_path: Path) -> None:
     assert one[:-32] == other[:-32] and one[-32:] != other[-32:], "the keys differ"
 
 
-async def test_a_state_that_was_resumed_is_the_file_of_one_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_state_equals_one_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "DIGESTS_TOGETHER", 2)  # so that this small log has many sections
     registry = elected()
     await audited(registry, tmp_path / "often")
@@ -191,7 +189,7 @@ async def test_a_smaller_mirror_does_not_fit(tmp_path: Path) -> None:
     assert (await audited(elected(), tmp_path)).resumed == 0
 
 
-async def test_a_leaf_changed_on_disk_before_the_snapshot_is_found_from_the_start(tmp_path: Path) -> None:
+async def test_a_changed_leaf_below_the_snapshot_is_detected(tmp_path: Path) -> None:
     registry = grown(elected(), TILE_WIDTH)
     await audited(registry, tmp_path)
     bundle = tmp_path / "log" / "tile" / "entries" / "000"

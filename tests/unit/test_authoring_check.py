@@ -126,7 +126,7 @@ async def test_the_name_of_the_package_is_told(folder: Path, name: str) -> None:
     assert 'entry-point = "treaty_handler_appointment:handler"' in problem.error.fix
 
 
-async def test_a_vector_that_does_not_hold_is_shown_at_the_step_as_its_author_counts(folder: Path) -> None:
+async def test_a_failed_vector_shows_its_step(folder: Path) -> None:
     edit(folder / "vectors" / "provider-hit.json", ('"Success"', '"Splendid"'))
     found = await check_project(folder)
     (mismatch,) = found.mismatches
@@ -150,7 +150,7 @@ async def test_a_handler_that_does_not_import_is_reported_once(folder: Path) -> 
     assert not found.mismatches
 
 
-async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(greeting: Path) -> None:
+async def test_without_vectors_publishing_would_refuse(greeting: Path) -> None:
     shutil.rmtree(greeting / "vectors")
     write_document(greeting)
     found = await check_project(greeting)
@@ -181,7 +181,7 @@ async def test_a_vector_that_only_names_an_operation_reaches_nothing(greeting: P
 
 
 @pytest.mark.deep
-async def test_the_vectors_are_in_the_package_so_that_readers_can_check_them(folder: Path) -> None:
+async def test_a_package_contains_its_vectors(folder: Path) -> None:
     project = load_project(folder)
     package = build(project)
     assert set(package.vectors) == {vector.name for vector in project.vectors}

@@ -89,7 +89,7 @@ async def test_a_live_session_becomes_a_vector_for_each_role(tmp_path: Path) -> 
     assert [vector.name for vector in found.vectors] == [path.name for path in files]
 
 
-async def test_a_recording_that_the_handler_does_not_repeat_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+async def test_an_unrepeatable_recording_is_not_written(tmp_path: Path) -> None:
     files = await recorded(tmp_path, tmp_path / "recordings")
     vector = json.loads(files[1].read_text())
     vector["seed"] = "f" * 32

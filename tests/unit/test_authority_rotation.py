@@ -173,7 +173,7 @@ def test_authorities_are_bounded(log: Log, following: AuthorityKeys) -> None:
     assert log.refuses(body, OPERATOR) == "rotation.keys"
 
 
-def test_the_trusted_root_has_every_authority_and_its_pinned_part(tmp_path: Path) -> None:
+def test_the_trusted_root_has_every_authority(tmp_path: Path) -> None:
     root = trusted_root(made(tmp_path, "first"), origin=ORIGIN, log_key=FIRST.log.public)
     largest = made(tmp_path, "largest", "registry.example" * 16).named()
     terms = [replace(FIRST, since=index, until=NOW + index, authority=largest if index else None) for index in range(17)]

@@ -65,7 +65,7 @@ async def unnamed(context: CallContext, /) -> None: ...
 
 
 @pytest.mark.parametrize("function", [two, unnamed])
-def test_a_context_that_cannot_be_given_is_refused_at_registration(function: Any) -> None:
+def test_an_impossible_context_is_refused_at_registration(function: Any) -> None:
     functions = Functions()
     with pytest.raises(Malformed) as refusal:
         functions.add(function)
@@ -171,7 +171,7 @@ def test_the_caller_may_give_it_less_time() -> None:
     meet(noting, visit)
 
 
-def test_a_function_is_not_begun_for_a_caller_that_does_not_wait_any_more() -> None:
+def test_a_function_does_not_begin_for_an_absent_caller() -> None:
     def slow(met: Meeting) -> Callable[..., Any]:
         async def greet(name: str, context: CallContext) -> str:
             met.note(context)
@@ -231,7 +231,7 @@ def test_two_calls_of_nothing_are_two_traces() -> None:
     meet(noting, visit)
 
 
-def test_a_function_whose_context_has_the_name_of_an_argument_is_not_served() -> None:
+def test_a_context_named_like_an_argument_is_not_served() -> None:
     async def main() -> None:
         async with Simulation([GREETING]) as simulation:
             host = simulation.agent("host.example")
@@ -298,7 +298,7 @@ def contexts(tap: Tap) -> list[str]:
     return [f"{way}{'traced' if b'callContext' in frame else 'plain'}" for way, frame in frames]
 
 
-def test_early_data_have_contexts_when_the_peer_was_known_to_read_them(tmp_path: Path) -> None:
+def test_early_data_have_contexts_for_a_known_reader(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
         for is_resumed in (False, True):
@@ -346,7 +346,7 @@ class Older(Tap):
 # In logs and events
 
 
-def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_both_sides_log_one_trace_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
     def failing(met: Meeting) -> Callable[..., Any]:
         async def greet(name: str, context: CallContext) -> str:
             met.note(context)

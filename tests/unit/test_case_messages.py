@@ -31,7 +31,7 @@ def shown(asked: Any = ASKED, told: Any = TOLD) -> MessageCase:
     return MessageCase("One", CaseMessage("json", asked), CaseMessage("json", told), "It is so.")
 
 
-async def test_000_37_the_code_finds_the_call_and_the_outcome_of_the_messages(tmp_path: Path) -> None:
+async def test_000_37_the_call_and_outcome_follow_the_messages(tmp_path: Path) -> None:
     gone = {**TOLD, "status": {"code": 404, "message": "产品未找到"}, "productInfo": None}
     own = parse_test_cases(TEST_CASES)[0]
     found, missing, same = await completed(tmp_path, shown(), shown({**ASKED, "productId": "P9"}, gone), own)
@@ -42,7 +42,7 @@ async def test_000_37_the_code_finds_the_call_and_the_outcome_of_the_messages(tm
     assert same == own
 
 
-async def test_000_37_a_request_that_the_server_answers_by_itself_is_compared_alone(tmp_path: Path) -> None:
+async def test_000_37_a_request_answered_by_the_server_is_compared(tmp_path: Path) -> None:
     asked = {**ASKED, "productId": 7}
     told = {**TOLD, "status": {"code": 400, "message": "请求有误"}, "productInfo": None}
     assert await completed(tmp_path, shown(asked, told)) == ()
@@ -59,7 +59,7 @@ async def test_000_37_a_request_that_the_server_answers_by_itself_is_compared_al
         (lambda asked, told: shown(asked, {"answer": 1}), "Return"),
     ],
 )
-async def test_000_37_code_that_does_not_send_or_read_the_messages_is_refused(
+async def test_000_37_code_that_ignores_the_messages_is_refused(
     tmp_path: Path, change: Callable[[Any, Any], MessageCase], said: str
 ) -> None:
     with pytest.raises(Refused, match=said) as refusal:

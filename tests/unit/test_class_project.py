@@ -114,7 +114,7 @@ class Shop(Base):
     def _private(self, anything: complex) -> None: ...
 
 
-async def test_a_class_becomes_a_protocol_that_agents_speak_by_its_hints(tmp_path: Path) -> None:
+async def test_type_hints_of_a_class_become_a_protocol(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     paths = await write_class_project(folder, Shop, NEW)
     assert all(path.is_file() for path in paths)

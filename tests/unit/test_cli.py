@@ -92,7 +92,7 @@ def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsy
     assert refused(capsys, "vote", "a/b", *home)["code"] == "ballot.tiers"
 
 
-def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[str], tmp_path: Path, capsys: Any) -> None:
+def test_a_missing_project_is_refused_before_sending(home: list[str], tmp_path: Path, capsys: Any) -> None:
     said(capsys, "trust", "add", NAME, *home)
     error = refused(capsys, "publish", str(tmp_path), *home, status=5)
     assert error["code"] == "project.file"
@@ -183,9 +183,7 @@ def test_a_document_of_another_key_is_never_overwritten(
     assert (tmp_path / "2" / "identity.json").read_bytes() == key
 
 
-def test_the_own_document_is_replaced_also_when_it_is_deactivated(
-    home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_own_document_is_replaced_if_deactivated(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = tmp_path / "did.json"
     said(capsys, "identity", "new", "shop.example", "--document", str(document), *home)
     for command in ("rotate", "deactivate", "deactivate", "rotate"):
@@ -222,7 +220,7 @@ def test_a_document_that_cannot_be_written_is_shown_later(
 @pytest.mark.parametrize(
     "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
 )
-def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
+def test_a_command_without_attestation_imports_no_sigstore(command: str) -> None:
     """It takes a third of a second."""
     code = f"import sys; from treaty_command.commands import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -116,7 +116,7 @@ def test_each_family_has_its_status(error: TreatyError, status: int) -> None:
     assert status_of(error) == status
 
 
-def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
+def test_an_unreached_host_proves_nothing_against_a_protocol() -> None:
     with pytest.raises(VerificationFailed) as failure, taking(Step.STATEMENTS):
         raise Unavailable("egress.unreachable", "No.")
     assert status_of(failure.value) == 3
@@ -131,7 +131,7 @@ def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
         (Step.STATEMENTS, NotFound("bundle.form", "The proof lacks a statement."), 4),
     ],
 )
-def test_a_name_that_is_absent_is_told_from_a_proof_that_lacks_something(step: Step, cause: TreatyError, status: int) -> None:
+def test_an_absent_name_differs_from_an_incomplete_proof(step: Step, cause: TreatyError, status: int) -> None:
     with pytest.raises(VerificationFailed) as failure, taking(step):
         raise cause
     assert status_of(failure.value) == status
@@ -479,7 +479,7 @@ def web(authority: trustme.CA, host: str, body: Callable[[], bytes | None]) -> I
         yield f"--resolve={host}=127.0.0.1:{port}"
 
 
-def test_the_doctor_compares_the_served_did_document_with_the_key(home: list[str], tmp_path: Path) -> None:
+def test_the_doctor_compares_the_served_document_with_the_key(home: list[str], tmp_path: Path) -> None:
     own, served = tmp_path / "own.json", tmp_path / "served.json"
     assert treaty_here("identity", "new", "shop.example", "--document", str(own), *home)[0] == 0
     other = ["--home", str(tmp_path / "other")]

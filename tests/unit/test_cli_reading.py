@@ -86,9 +86,7 @@ def yank(made: SocketRegistry, uri: str = uri_of(), *, successor: str | None = N
     made.registry.add(kinds.Status(uri, "yanked", successor=successor), ALICE)
 
 
-async def test_the_elected_protocol_of_a_topic_is_fetched_with_the_proof_of_the_decision(
-    made: SocketRegistry, home: Home, tmp_path: Path
-) -> None:
+async def test_the_elected_protocol_is_fetched_with_its_proof(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     fetched = await home.tells("fetch", TOPIC, "--output", str(folder))
     (index, decision), *_ = [(i, s) for i, s in reversed(made.registry.statements()) if isinstance(s.body, kinds.Decision)]
@@ -103,9 +101,7 @@ async def test_the_elected_protocol_of_a_topic_is_fetched_with_the_proof_of_the_
     assert "decision" not in await home.tells("fetch", uri_of())
 
 
-async def test_another_publisher_of_the_elected_document_serves_where_the_policy_admits_it(
-    made: SocketRegistry, home: Home, tmp_path: Path
-) -> None:
+async def test_another_admitted_publisher_serves_the_elected_document(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
     """The first one that the topic lists has no handler of an admitted publisher."""
     document = made.registry.blobs[made.registry.document_of(uri_of()).sha256]
     made.registry.publish("3.0", document=document)
@@ -115,7 +111,7 @@ async def test_another_publisher_of_the_elected_document_serves_where_the_policy
     assert (error["code"], error["step"]) == ("policy.publisher", 6)
 
 
-async def test_an_elected_protocol_that_was_taken_back_is_named_with_its_successor(made: SocketRegistry, home: Home) -> None:
+async def test_a_withdrawn_elected_protocol_names_its_successor(made: SocketRegistry, home: Home) -> None:
     yank(made, successor=uri_of("2.0"))
     error = (await home.tells("fetch", TOPIC, status=4))["error"]
     assert (error["code"], error["step"]) == ("status.yanked", 9)
@@ -179,7 +175,7 @@ async def test_a_protocol_is_shown_on_one_screen(made: SocketRegistry, home: Hom
     assert not (home.folder / "treaty.lock").exists()
 
 
-async def test_two_documents_are_compared_also_where_one_was_taken_back(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
+async def test_withdrawn_documents_are_compared_too(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
     same = await home.tells("diff", uri_of(), uri_of())
     assert (same["lines"], same["operations"]) == ([], [])
     yank(made)

@@ -185,7 +185,7 @@ async def test_a_hash_is_a_name(tmp_path: Path) -> None:
             assert (await agent.fetch(name)).uri == uri_of()
 
 
-async def test_a_hash_does_not_name_a_protocol_of_the_store_that_has_another_one(tmp_path: Path) -> None:
+async def test_a_hash_names_no_stored_protocol_of_another_hash(tmp_path: Path) -> None:
     registry = with_echo()
     name = "sha256:" + hex_digest(b"another document")
     registry.aliases[name] = [
@@ -198,7 +198,7 @@ async def test_a_hash_does_not_name_a_protocol_of_the_store_that_has_another_one
     assert failure.value.step is Step.DOCUMENT
 
 
-async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path: Path) -> None:
+async def test_a_standards_uri_is_a_name_if_its_host_publishes_it(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"
     made = registry.publish("2.0", aliases=(name,), origin="standard")
@@ -209,7 +209,7 @@ async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path
 
 
 @pytest.mark.threat(24)
-async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(tmp_path: Path) -> None:
+async def test_a_claim_by_another_domain_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://www.w3.org/TR/echo"
     made = registry.publish("2.0", aliases=(name,))
@@ -226,7 +226,7 @@ async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) 
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.ambiguous"
 
 
-async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_path: Path) -> None:
+async def test_a_claimed_or_ambiguous_name_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     first, second = registry.publish("2.0"), registry.publish("3.0")
     registry.aliases["https://alice.example/a"] = [match_of(first, verified=False)]
@@ -261,7 +261,7 @@ async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:
             await agent.candidates("nothing/here")
 
 
-async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tmp_path: Path) -> None:
+async def test_each_registrys_consensus_comes_first(tmp_path: Path) -> None:
     async with fetcher(with_echo(), tmp_path) as agent:
         (view,) = await agent.topic(TOPIC)
         (protocol,) = view.protocols

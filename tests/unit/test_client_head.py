@@ -103,7 +103,7 @@ async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
     assert error.value.code == "log.inclusion"
 
 
-async def test_a_statement_is_sent_to_a_log_that_promises_enough_copies(tmp_path: Path) -> None:
+async def test_a_statement_goes_to_a_log_with_enough_copies(tmp_path: Path) -> None:
     registry = with_echo()
     head = fetcher(registry, tmp_path, copies=2).head(NAME.origin)
     before = list(registry.leaves)
@@ -115,7 +115,7 @@ async def test_a_statement_is_sent_to_a_log_that_promises_enough_copies(tmp_path
     assert (await head.submit(ALICE.statement(grant(ALICE, 1)))).index == len(before)
 
 
-async def test_a_receipt_that_promises_less_than_the_newest_checkpoint_did_is_refused(tmp_path: Path) -> None:
+async def test_a_receipt_with_fewer_promises_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.durability = Durability(copies=1)
     head = fetcher(registry, tmp_path, copies=1).head(NAME.origin)

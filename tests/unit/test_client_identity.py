@@ -21,7 +21,7 @@ NAMES = [None, "alice.example", "alice.example:agents:shop"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_gives_the_identity_back_and_only_its_owner_reads_it(tmp_path: Path, name: str | None) -> None:
+def test_a_stored_identity_is_readable_by_its_owner_alone(tmp_path: Path, name: str | None) -> None:
     identity = Identity.create(name)
     path = tmp_path / "home" / "identity.json"
     identity.save(path)
@@ -153,7 +153,7 @@ def test_a_log_may_be_some_rotations_behind(tmp_path: Path, bind: bool) -> None:
     assert [(pair.id, pair.public) for pair in again.kept] == [(pair.id, pair.public) for pair in newest.kept]
 
 
-def test_a_bound_did_stays_bound_to_its_first_key_through_rotations() -> None:
+def test_a_bound_did_keeps_its_first_key() -> None:
     first = Identity.create("alice.example:shop", bind=True)
     assert first.did == f"did:wba:alice.example:shop:{bound_segment(first.public_key)}"
     third = first.rotated().rotated()

@@ -60,9 +60,7 @@ def test_the_environment_describes_a_network(tmp_path: Path, monkeypatch: pytest
         Network.from_environment()
 
 
-def test_commands_take_the_network_of_the_environment_unless_they_are_given_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_take_the_network_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Network] = []
 
     def command(*, options: Options = Options()) -> None:

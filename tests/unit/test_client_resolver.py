@@ -66,7 +66,7 @@ def test_another_dids_document_is_refused() -> None:
         read_did_document(parse_did("did:web:alice.example"), json.dumps(identity.did_document()).encode())
 
 
-async def test_a_did_with_a_port_is_fetched_there_by_an_agent_and_not_by_a_registry(tmp_path: Path) -> None:
+async def test_only_an_agent_fetches_a_did_at_a_port(tmp_path: Path) -> None:
     identity = Identity.create("alice.example%3A8443:shop")
     data = json.dumps(identity.did_document()).encode()
     async with Loopback(tmp_path).serving(answering(data), "alice.example") as loopback:
@@ -114,14 +114,14 @@ def test_a_deactivated_document_is_refused(value: object) -> None:
         ({"assertionMethod": []}, "not by the key"),
     ],
 )
-def test_the_document_of_a_bound_did_counts_with_the_proof_of_its_key_alone(change: dict[str, object], reason: str) -> None:
+def test_a_bound_dids_document_needs_its_keys_proof(change: dict[str, object], reason: str) -> None:
     identity = Identity.create("alice.example", bind=True)
     data = json.dumps({**identity.did_document(), **change}).encode()
     with pytest.raises(Unauthorized, match=reason):
         read_did_document(identity.parsed, data)
 
 
-def test_whoever_controls_the_host_alone_does_not_speak_for_a_bound_did() -> None:
+def test_control_of_the_host_alone_speaks_for_no_bound_did() -> None:
     identity, mallory = Identity.create("alice.example", bind=True), Identity.create("mallory.example", bind=True)
     forged = Identity(f"{mallory.did}", mallory.key_id, mallory.private_key).did_document()
     text = json.dumps(forged).replace(mallory.did, identity.did)
@@ -160,7 +160,7 @@ async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
     assert (await hosts.resolver.resolve(did)).did == did
 
 
-async def test_a_document_without_the_key_is_fetched_again_but_not_at_once() -> None:
+async def test_a_document_without_the_key_is_fetched_again_later() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did, former = hosts.identity.parsed, hosts.identity
     await hosts.resolver.resolve(did)
@@ -171,7 +171,7 @@ async def test_a_document_without_the_key_is_fetched_again_but_not_at_once() -> 
     assert hosts.asked == 2
 
 
-async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> None:
+async def test_a_failing_host_does_not_erase_a_good_document() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did = hosts.identity.parsed
     await hosts.resolver.resolve(did)
@@ -181,7 +181,7 @@ async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> No
     assert (await hosts.resolver.resolve(did)).did == did
 
 
-async def test_a_host_without_a_document_refuses_nothing_and_is_asked_again() -> None:
+async def test_a_host_without_a_document_is_asked_again() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did, hosts.error = hosts.identity.parsed, NotFound("egress.not-found", "There is no document.")
     for _ in range(2):
@@ -215,7 +215,7 @@ async def test_a_did_key_is_its_own_document() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.threat(95)
 @pytest.mark.parametrize("usable", [True, False])
-async def test_strangers_documents_take_no_more_memory_than_their_bytes(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_documents_take_their_bytes_of_memory(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is 60 KB of empty lists, which are twenty times as large when they are parsed."""
     monkeypatch.setattr(did_documents, "_REMEMBERED_BYTES", 300_000)
     stuffing = "[" + ",".join(["[]"] * 20_000) + "]"

@@ -63,7 +63,7 @@ def metas(tap: Tap) -> list[dict[str, Any]]:
     return [json.loads(said[1:].partition(b"\n")[0]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
 
 
-async def test_000_11_generated_code_runs_in_a_sandbox_and_sees_nothing_of_this_machine(
+async def test_000_11_generated_code_sees_nothing_of_the_machine(
     server: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "identity.json"
@@ -82,7 +82,7 @@ async def test_000_11_generated_code_runs_in_a_sandbox_and_sees_nothing_of_this_
     assert "nobody may read" not in told
 
 
-def test_000_12_both_sides_test_each_other_before_they_speak_and_what_does_not_conform_is_found(tmp_path: Path) -> None:
+def test_000_12_both_sides_test_each_other_first(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(bugs=[WRONG_PRICE])
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
@@ -104,7 +104,7 @@ def test_000_25_a_summary_arrives_as_it_was_written(tmp_path: Path) -> None:
     run(main())
 
 
-async def test_000_25_a_model_writes_the_summary_in_markdown_and_the_other_model_reads_it_so(server: ScriptedModel) -> None:
+async def test_000_25_the_summary_is_markdown_for_both_models(server: ScriptedModel) -> None:
     """The lines of the summary, and so its heading and its list, are those that the model wrote."""
     server.misbehave("consider", changed(summary=SUMMARY))
     async with opened(server) as negotiators:
@@ -119,7 +119,7 @@ async def test_000_25_a_model_writes_the_summary_in_markdown_and_the_other_model
     assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", told, re.MULTILINE)
 
 
-async def test_000_19_and_20_every_document_is_asked_for_as_concise_markdown_with_all_that_it_has_to_cover(
+async def test_000_19_and_20_documents_are_concise_and_complete(
     server: ScriptedModel,
 ) -> None:
     """The messages that reach the model when it writes a document: for the first proposal and for a counter-proposal."""
@@ -140,7 +140,7 @@ async def test_000_19_and_20_every_document_is_asked_for_as_concise_markdown_wit
 
 
 @pytest.mark.parametrize("topic", [script.topic for script in load_scripts()])
-def test_000_19_and_20_a_document_is_sent_with_every_line_that_was_written(tmp_path: Path, topic: str) -> None:
+def test_000_19_and_20_a_document_is_sent_line_for_line(tmp_path: Path, topic: str) -> None:
     written = next(script.document for script in load_scripts() if script.topic == topic)
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_000_44_predefined_messages_do_the_whole_negotiation(tmp_path: Path) -> 
     run(main())
 
 
-def test_000_49_natural_language_may_be_markdown_and_arrives_as_it_was_written(tmp_path: Path) -> None:
+def test_000_49_natural_language_may_be_markdown(tmp_path: Path) -> None:
     async def main() -> None:
         seller, buyer = party("shop", tmp_path), party("buyer", tmp_path)
         heard = []

@@ -143,7 +143,7 @@ def test_a_connection_at_rest_is_ended(port: Port) -> None:
 
 
 @pytest.mark.threat(76)
-def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: Port) -> None:
+def test_a_slow_reader_is_ended_and_a_steady_one_goes_on(port: Port) -> None:
     (stuck, one), (slow, other) = port.connect(), port.connect()
     for client, server in ((stuck, one), (slow, other)):
         answered((client, server))
@@ -166,7 +166,7 @@ def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: 
 
 
 @pytest.mark.threat(76)
-def test_an_address_has_so_many_and_the_silent_and_the_idle_go_first(port: Port) -> None:
+def test_an_addresss_silent_and_idle_connections_go_first(port: Port) -> None:
     idle = answered(port.connect())
     time.sleep(0.05)
     busy = [answered(port.connect()) for _ in range(4)]

@@ -21,7 +21,7 @@ def described(*uris: str) -> AgentDescription:
     return AgentDescription("https://shop.example/ad.json", "", "", "", (), tuple(map(SupportedProtocol, uris)))
 
 
-async def test_000_62_and_66_every_version_is_downloaded_by_its_own_uri_with_code_of_its_own(tmp_path: Path) -> None:
+async def test_000_62_and_66_each_version_has_its_uri_and_code(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.attach("2.0")
@@ -54,7 +54,7 @@ async def test_000_62_a_standard_made_by_people_has_its_own_uri_too(tmp_path: Pa
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 
 
-def test_000_62_and_66_the_network_elects_its_consensus_by_reports_and_votes() -> None:
+def test_000_62_and_66_reports_and_votes_elect_the_consensus() -> None:
     log = LogBuilder()
     agents = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
     document = log.publish(agents[0], "product-info")
@@ -68,7 +68,7 @@ def test_000_62_and_66_the_network_elects_its_consensus_by_reports_and_votes() -
     assert found == ["candidate", "provisional", "consensus"]
 
 
-async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_speak_first(tmp_path: Path) -> None:
+async def test_000_63_and_66_common_protocols_are_offered_first(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.publish("3.0")
@@ -79,7 +79,7 @@ async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_sp
 
 
 @pytest.mark.threat(108)
-async def test_000_65_and_66_that_an_agent_lists_a_uri_makes_it_neither_trusted_nor_there(tmp_path: Path) -> None:
+async def test_000_65_and_66_a_listed_uri_is_neither_trusted_nor_there(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     listed = described(uri_of(), uri_of("2.0"), "https://stranger.example/protocols/stranger.example/echo/1.0")

@@ -291,7 +291,7 @@ async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> Non
     assert differs == compare(b"a\n", b"b\n") and differs.added == differs.removed == 1
 
 
-async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checker: ContentChecker) -> None:
+async def test_a_reader_refuses_by_the_rules_and_answers_the_next(checker: ContentChecker) -> None:
     for kind, blob_, code in (("package", b"PK", "handler.package"), ("signature", b"{}", "handler.package")):
         with pytest.raises(Malformed) as caught:
             await read(checker, kind, blob_, name=FILENAME)  # type: ignore[arg-type]

@@ -91,7 +91,7 @@ async def test_epochs_close_until_there_is_a_consensus(registry: Registry, web: 
     await replayed(registry)
 
 
-async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_meanwhile(registry: Registry, web: Web) -> None:
+async def test_all_topics_of_an_epoch_are_decided_in_one_commit(registry: Registry, web: Web) -> None:
     web.serve(*AGENTS)
     for topic in ("b/second", "a/first", "c/third"):
         await nominate(registry, topic)
@@ -208,7 +208,7 @@ def boxes_of(registry: Registry, name: WitnessName, network: Network) -> Witness
     return WitnessBoxes([name], ORIGIN, network, registry.leader, registry.reader, registry.intake.submissions, seen)
 
 
-async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(registry: Registry, web: Web, tmp_path: Path) -> None:
+async def test_nothing_is_decided_without_required_witnesses(registry: Registry, web: Web, tmp_path: Path) -> None:
     web.serve(*AGENTS)
     for topic in (TOPIC, "another"):
         await nominate(registry, topic)

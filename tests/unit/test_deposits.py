@@ -18,7 +18,7 @@ KEY = ProvedPeer("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
 
 
 @pytest.mark.threat(371)
-async def test_a_signed_report_or_weight_is_a_deposit_and_a_key_alone_has_none(tmp_path: Path) -> None:
+async def test_a_signed_report_is_a_deposit_and_a_key_is_none(tmp_path: Path) -> None:
     asked, now = list[str](), [0.0]
 
     async def has_weight(did: str) -> bool:

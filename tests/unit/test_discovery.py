@@ -86,7 +86,7 @@ def pages(web: Web, count: int, next_of: Callable[[int], str] = lambda n: f"{ENT
 
 
 @pytest.mark.parametrize("name", [HOST, DID, f"https://{HOST}/", f"https://{HOST}{ENTRANCE}", f"https://{HOST}/ad.json"])
-async def test_000_65_an_agent_is_found_from_its_domain_its_did_or_a_url(name: str, web: Web) -> None:
+async def test_000_65_an_agent_is_discovered_by_domain_did_or_url(name: str, web: Web) -> None:
     web.serve()
     web.put(f"https://{HOST}/.well-known/did.json", {"id": DID, "service": [service_entry(DID, f"https://{HOST}/ad.json")]})
     (agent,) = (await web.discover(name)).agents
@@ -150,7 +150,7 @@ async def test_pages_and_agents_are_bounded(web: Web) -> None:
     assert isinstance(found.problems[0].error, TooLarge)
 
 
-async def test_a_description_may_be_at_another_host_and_a_broken_one_hides_no_other(web: Web) -> None:
+async def test_a_broken_description_hides_no_other(web: Web) -> None:
     elsewhere = AgentFacts(f"did:wba:{OTHER}:a", (f"wss://{OTHER}/",))
     web.serve(elsewhere, OTHER)
     web.bodies[f"https://{HOST}/broken.json"] = b"<html>"

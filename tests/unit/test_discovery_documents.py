@@ -49,7 +49,7 @@ def interface(**members: object) -> dict[str, object]:
     return {"type": "StructuredInterface", "protocol": URI, **members}
 
 
-def test_000_65_an_agent_publishes_the_uris_it_supports_in_an_online_document() -> None:
+def test_000_65_an_online_document_lists_the_supported_uris() -> None:
     documents = served()
     assert set(documents) == {"/.well-known/agent-descriptions", "/ad.json", "/.well-known/agent-card.json"}
     interfaces = documents["/ad.json"]["interfaces"]
@@ -66,7 +66,7 @@ def test_000_65_an_agent_publishes_the_uris_it_supports_in_an_online_document() 
 
 
 @pytest.mark.parametrize("path", ["/ad.json", "/.well-known/agent-card.json"])
-def test_000_65_who_reads_the_document_knows_what_to_offer_and_where(path: str) -> None:
+def test_000_65_a_reader_knows_the_offers_and_their_addresses(path: str) -> None:
     found = parse(describe(FACTS)[path].body, "https://shop.example" + path)
     assert isinstance(found, AgentDescription)
     assert found.protocols == (SupportedProtocol(URI, HASH, "1.1"), SupportedProtocol(OLD, "ab" * 32, "1.0"))
@@ -75,7 +75,7 @@ def test_000_65_who_reads_the_document_knows_what_to_offer_and_where(path: str) 
     assert found.did == (DID if path == "/ad.json" else "")
 
 
-def test_the_page_leads_to_the_description_and_so_does_the_did_document() -> None:
+def test_page_and_did_document_lead_to_the_description() -> None:
     page = parse(describe(FACTS)["/.well-known/agent-descriptions"].body, "https://shop.example/.well-known/agent-descriptions")
     assert page == CollectionPage((URL,), None)
     document = {"id": DID, "service": [service_entry(DID, description_url(FACTS))]}
@@ -83,7 +83,7 @@ def test_the_page_leads_to_the_description_and_so_does_the_did_document() -> Non
     assert parse_service(json.dumps(document).encode(), parse_did(DID)) == (URL,)
 
 
-def test_the_artifacts_of_anp_06_are_read_where_there_is_nothing_else() -> None:
+def test_the_artifacts_of_anp_06_are_read_as_a_last_resort() -> None:
     (meta, second) = served()["/ad.json"]["interfaces"][2:]
     assert meta["negotiates"] == ["protocol_artifacts"]
     assert meta["profile"] == second["profile"] == "anp-meta/1.0"
@@ -100,14 +100,14 @@ def test_the_artifacts_of_anp_06_are_read_where_there_is_nothing_else() -> None:
     )
 
 
-def test_the_same_facts_make_the_same_bytes_and_the_did_document_is_served_as_given() -> None:
+def test_equal_facts_make_equal_bytes() -> None:
     given = {"id": DID, "proof": {"proofValue": "z…"}}
     assert describe(FACTS) == describe(FACTS)
     document = describe(FACTS, given)["/.well-known/did.json"]
     assert (document.content_type, json.loads(document.body)) == ("application/did+json", given)
 
 
-def test_an_agent_below_a_path_has_its_documents_beside_its_did_document() -> None:
+def test_an_agent_below_a_path_has_its_documents_there() -> None:
     facts = AgentFacts("did:wba:shop.example:agents:a", ("ws://127.0.0.1:9000/",), base_url="https://shop.example")
     documents = describe(facts, {"id": facts.did})
     assert {"/agents/a/ad.json", "/agents/a/did.json"} < set(documents)
@@ -168,7 +168,7 @@ def test_a_description_of_another_implementation_is_read() -> None:
     assert caught.value.code == "discovery.nothing"
 
 
-def test_a_card_of_another_implementation_is_read_before_and_after_a2a_1_0() -> None:
+def test_foreign_cards_of_either_a2a_version_are_read() -> None:
     interfaces = [{"url": "https://a.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
     extensions = [{"uri": URI, "required": True, "params": {"weight": 0.5}}, {"uri": "no uri"}, {"params": {}}, "x"]
     new = {"name": "A", "supportedInterfaces": interfaces, "capabilities": {"extensions": extensions}}
@@ -192,7 +192,7 @@ def test_a_card_of_another_implementation_is_read_before_and_after_a2a_1_0() -> 
         ("anp:protocol:data-sharing:1.0", None, None),
     ],
 )
-def test_a_protocol_is_any_uri_and_a_digest_that_is_none_is_left_out(uri: str, digest: object, expected: str | None) -> None:
+def test_any_uri_is_a_protocol_and_an_invalid_digest_is_dropped(uri: str, digest: object, expected: str | None) -> None:
     assert described(interfaces=[interface(protocol=uri, digest=digest)]).protocols == (SupportedProtocol(uri, expected),)
 
 
@@ -325,14 +325,14 @@ def test_other_services_are_passed_over() -> None:
     assert parse_service(json.dumps({"id": DID, "service": services}).encode(), parse_did(DID)) == ()
 
 
-def test_000_63_the_consensus_is_offered_first_then_what_both_list_then_the_rest() -> None:
+def test_000_63_consensus_then_common_then_other_offers() -> None:
     agent = described(interfaces=[interface(protocol=uri) for uri in ("urn:theirs", "urn:both", "urn:also")])
     own = ["urn:mine", "urn:also", "urn:elected", "urn:both", "urn:mine"]
     assert candidates(agent, own, consensus={"urn:elected"}) == ("urn:elected", "urn:also", "urn:both", "urn:mine")
     assert candidates(agent, own, consensus={"urn:theirs"}) == ("urn:also", "urn:both", "urn:mine", "urn:elected")
 
 
-def test_000_63_without_a_preference_what_the_agent_lists_is_offered() -> None:
+def test_000_63_without_preference_listed_protocols_are_offered() -> None:
     agent = described(interfaces=[interface(protocol=f"urn:{n}") for n in range(20)])
     assert candidates(agent) == tuple(f"urn:{n}" for n in range(MAX_CANDIDATES))
     assert len(candidates(agent, [f"urn:x{n}" for n in range(20)])) == MAX_CANDIDATES

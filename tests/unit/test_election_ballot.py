@@ -101,7 +101,7 @@ WEIGHTS = {ALPHA: 8, BRAVO: 8}
 A, B, C = Pair(ALPHA, BRAVO), Pair(ALPHA, CHARLIE), Pair(BRAVO, CHARLIE)
 
 
-def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
+def test_an_implied_ballot_names_the_most_agreed_document() -> None:
     implied = implied_ballots(Tally.of({"x": {A: 4, B: 2}, "y": {C: 5}}), None, {}, 5)
     assert implied == {
         ALPHA: Implied(("x",), 5, 4),
@@ -117,7 +117,7 @@ def test_the_newest_report_of_each_pair_counts_alone() -> None:
     assert implied[CHARLIE] == Implied(("z",), 5, 3)
 
 
-def test_a_withdrawn_document_is_named_by_those_alone_who_speak_no_other() -> None:
+def test_a_withdrawn_document_is_named_without_an_alternative() -> None:
     reports = {"x": {A: 4, B: 4}, "y": {C: 1}}
     implied = implied_ballots(Tally.of(reports), None, {}, 5, {"x"})
     assert implied == {ALPHA: Implied(("x",), 5, 4), BRAVO: Implied(("y",), 5, 1), CHARLIE: Implied(("y",), 5, 1)}
@@ -152,7 +152,7 @@ def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
     assert (later[BRAVO].since, later[CHARLIE].since) == (0, 3)
 
 
-def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparties() -> None:
+def test_an_implied_ballot_stays_until_another_leads() -> None:
     first = implied_ballots(Tally.of({"x": {A: 0}}), None, {}, 0)
     as_many = implied_ballots(Tally.of({"x": {A: 0}, "y": {B: 1}}), None, first, 1)
     assert as_many[ALPHA] == Implied(("x",), 0, 0)

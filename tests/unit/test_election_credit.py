@@ -57,7 +57,7 @@ def names(earned: Sequence[EarnedCredit]) -> str:
     return "".join(credit.principal for credit in earned)
 
 
-def test_a_report_alone_earns_nothing_and_a_later_one_makes_it_count() -> None:
+def test_a_lone_report_earns_only_when_corroborated() -> None:
     book = Book()
     assert book.close("AD x") == []
     earned = book.close("GJ x")
@@ -69,7 +69,7 @@ def test_a_report_alone_earns_nothing_and_a_later_one_makes_it_count() -> None:
     assert names(book.close("AD x", "BE x")) == "GJ"
 
 
-def test_reports_of_one_epoch_corroborate_each_other_whatever_their_order() -> None:
+def test_reports_of_an_epoch_corroborate_in_any_order() -> None:
     assert names(Book().close("AD x", "GJ x")) == "ADGJ"
     assert names(Book().close("GJ x", "AD x")) == "GJAD"
 
@@ -149,7 +149,7 @@ def test_the_first_independent_report_in_the_log_corroborates() -> None:
     assert {credit.corroborator for credit in earned if credit.principal == "A"} == {"H"}
 
 
-def test_an_election_pays_reporters_the_more_the_fewer_clusters_were_before_them() -> None:
+def test_an_election_pays_early_reporters_more() -> None:
     book = Book()
     book.close("AD x")  # nobody before
     book.close("GH x")  # two clusters before
@@ -164,7 +164,7 @@ def test_an_election_pays_reporters_the_more_the_fewer_clusters_were_before_them
     assert [c.principal for c in earned if c.reason == "reported"] == ["E"]
 
 
-def test_an_election_pays_once_and_only_who_was_corroborated_and_weighs_something() -> None:
+def test_an_election_pays_corroborated_reporters_once() -> None:
     book = Book()
     book.close("AD x", "GJ x")
     book.close("BC x")

@@ -80,7 +80,7 @@ def test_a_ballot_on_one_document_is_one_on_its_line() -> None:
     assert lines.read((("b", "c"), ("a",))) == (("a",),)
 
 
-def test_a_successor_inherits_the_tier_of_a_ballot_that_does_not_rank_it() -> None:
+def test_a_successor_inherits_the_tier_of_a_loyal_ballot() -> None:
     lines = Lines(successors={"a": "s"})
     assert lines.read((("a",),)) == (("a", "s"),)
     assert lines.read((("x",), ("a",), (NONE,))) == (("x",), ("a", "s"), (NONE,))
