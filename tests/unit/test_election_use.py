@@ -79,7 +79,7 @@ def test_use_that_began_after_a_ballot_replaces_it() -> None:
     assert said(counted(((NONE,),), 10, Implied(("b",), 11, 12), 12)) == {B: part(ONE, conviction(1))}
 
 
-def test_use_of_a_lower_choice_that_began_later_replaces_the_ballot_too() -> None:
+def test_later_use_of_a_lower_choice_replaces_the_ballot() -> None:
     assert said(counted(AB, 10, Implied(("b",), 11, 12), 12)) == {B: part(ONE, conviction(1))}
 
 
@@ -101,7 +101,7 @@ def test_a_ballot_of_an_earlier_tenure_does_not_count() -> None:
     assert [*said(counted(A, 6, None, 6, begun={ALPHA: 5}))] == [A]
 
 
-def test_under_the_rule_before_a_ballot_hides_use_until_it_is_gone() -> None:
+def test_the_older_rule_lets_a_ballot_hide_use() -> None:
     ballots = Ballots(PrincipalDirectory())
     ballots.cast(ALPHA, A, 0)
     use = {ALPHA: Implied(("b",), 5, 80)}

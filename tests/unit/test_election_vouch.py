@@ -112,7 +112,7 @@ def test_only_the_newest_are_kept(kept: int) -> None:
     assert log.edges(friends=friends, max_vouches=kept) == {(A, other): ONE for other in newest}
 
 
-def test_those_that_do_not_count_yet_take_their_place_all_the_same() -> None:
+def test_principals_that_do_not_count_yet_take_their_place() -> None:
     log = Log()
     log.vouch(A, B)
     log.vouch(A, "stranger.example")

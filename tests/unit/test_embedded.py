@@ -116,7 +116,7 @@ async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("lock", ["postgres.starting", "postgres.running"])
-async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
+async def test_a_lock_of_another_process_prevents_start_and_removal(
     data: Path, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
     async with embedded_postgres(data):
@@ -152,7 +152,7 @@ async def test_the_owner_of_a_cluster_is_never_changed(data: Path) -> None:
         assert await fetch(url, "select 1") == 1
 
 
-async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(data: Path) -> None:
+async def test_a_path_too_long_for_a_socket_is_refused_first(data: Path) -> None:
     deep = data / ("d" * 100)
     with pytest.raises(Refused) as refused:
         async with embedded_postgres(deep):

@@ -71,7 +71,7 @@ def message(payload: Payload | Foreign, **fields: Any) -> FlowMessage:
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_the_sources_examples_parse_with_every_field_and_are_written_again_alike(path: Path) -> None:
+def test_the_sources_examples_round_trip(path: Path) -> None:
     value = json.loads(path.read_text())
     made = parse(signed(value))
     verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
@@ -85,7 +85,7 @@ def test_there_is_an_example_of_every_action_of_the_source() -> None:
     assert actions == {*payloads.PAYLOADS, "query"} - {payloads.ReportMessage.ACTION}  # which is ours
 
 
-def test_001_01_initialize_says_the_purpose_and_whether_capabilities_are_wanted() -> None:
+def test_001_01_initialize_has_a_purpose_and_a_wish() -> None:
     parsed = parse(signed(vector("initialize"))).message.payload
     assert parsed == Initialize(purpose="data-exchange", request_capabilities=True)
     for name in ("purpose", "requestCapabilities", "version"):
@@ -96,7 +96,7 @@ def test_001_01_initialize_says_the_purpose_and_whether_capabilities_are_wanted(
         assert failure.value.code == "flow.message"
 
 
-def test_001_02_capabilities_say_protocols_context_and_requirements() -> None:
+def test_001_02_capabilities_have_protocols_and_requirements() -> None:
     told = parse(signed(json.loads(VECTORS[2].read_text()))).message.payload
     assert isinstance(told, CapabilitiesExchange)
     first = told.supported_protocols[0]
@@ -118,7 +118,7 @@ def test_001_02_capabilities_say_protocols_context_and_requirements() -> None:
         {"id": 7},
     ],
 )
-def test_001_02_an_entry_of_another_form_is_passed_over_and_the_others_count(change: dict[str, Any]) -> None:
+def test_001_02_an_entry_of_another_form_is_ignored_alone(change: dict[str, Any]) -> None:
     value = vector("capabilities-exchange")
     value["payload"]["supportedProtocols"][0].update(change)
     told = parse(signed(value)).message.payload
@@ -163,7 +163,7 @@ def test_001_02_more_protocols_than_the_cap_are_passed_over() -> None:
     assert [entry.id for entry in told.supported_protocols] == ids[:64]
 
 
-def test_001_03_an_evaluation_says_scores_as_numbers_of_at_most_four_decimals() -> None:
+def test_001_03_scores_have_at_most_four_decimals() -> None:
     parsed = parse(signed(vector("protocol-evaluation"))).message.payload
     assert isinstance(parsed, ProtocolEvaluation)
     assert ratio(parsed.matched_protocols[0].compatibility_score) == 8500
@@ -201,7 +201,7 @@ def test_001_04_a_reply_names_what_it_answers(action: str) -> None:
     assert failure.value.code == "flow.message"
 
 
-def test_001_06_times_are_written_with_whole_seconds_or_three_decimals_and_read_as_rfc_3339_has_them() -> None:
+def test_001_06_times_are_read_and_written_as_in_rfc_3339() -> None:
     assert format_time(parse_time("2024-03-20T16:06:20Z")) == "2024-03-20T16:06:20Z"
     assert format_time(parse_time("2024-03-20T16:06:20.007Z")) == "2024-03-20T16:06:20.007Z"
     assert parse_time("1970-01-01T00:00:01.5Z".replace(".5", ".500")) == 1500
@@ -222,7 +222,7 @@ def test_001_06_times_are_written_with_whole_seconds_or_three_decimals_and_read_
         assert failure.value.code == "flow.message"
 
 
-def test_001_07_a_protocols_message_has_its_name_as_type_a_session_and_the_handlers_bytes() -> None:
+def test_001_07_a_protocol_message_has_its_type_and_session() -> None:
     data = bytes(range(256))
     text = encode(message(wrap(data), type="product-info", session_id="session-12345678"), BUYER)
     value = json.loads(text)
@@ -233,14 +233,14 @@ def test_001_07_a_protocols_message_has_its_name_as_type_a_session_and_the_handl
     assert PayloadCodec().decode(parsed.value, "message") == (data, "")
 
 
-def test_001_07_a_message_without_a_session_or_with_another_type_is_refused() -> None:
+def test_001_07_a_message_without_session_or_type_is_refused() -> None:
     for change in ({"sessionId": None}, {"type": "Data"}, {"type": ""}):
         with pytest.raises(Malformed) as failure:
             parse(signed({**vector("query"), **change}))
         assert failure.value.code == "flow.message"
 
 
-def test_001_18_an_error_says_code_message_details_action_and_when_to_try_again() -> None:
+def test_001_18_an_error_has_its_code_details_and_retry_time() -> None:
     parsed = parse(signed(vector("error"))).message
     assert parsed.reply_to == "msg-13579-efghi"
     assert parsed.payload == ErrorReport(
@@ -310,7 +310,7 @@ def test_001_33_the_header_is_the_sources_constant() -> None:
     assert SOURCE_HEADER == HEADER
 
 
-def test_001_33_joserfc_makes_the_same_signature_and_verifies_ours() -> None:
+def test_001_33_joserfc_makes_and_verifies_equal_signatures() -> None:
     value = vector("protocol-evaluation")
     content = signing_input(value)
     payload = content.removeprefix(HEADER.encode() + b".")
@@ -349,7 +349,7 @@ def changed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_001_17_whatever_is_changed_in_a_message_its_signature_does_not_hold(path: Path) -> None:
+def test_001_17_any_change_breaks_a_messages_signature(path: Path) -> None:
     original = json.loads(signed(json.loads(path.read_text())))
     for place in leaves(original):
         if not place or place == ("signature",):
@@ -402,7 +402,7 @@ def test_001_33_a_signature_has_one_spelling() -> None:
         assert failure.value.code == "flow.signature", text
 
 
-def test_001_33_any_authentication_key_of_the_sender_may_sign_and_no_other() -> None:
+def test_001_33_only_authentication_keys_sign() -> None:
     content = signing_input(vector("initialize"))
     signature = parse_signature(sign(content, BUYER))
     verify(content, signature, [SHOP.public_key, b"no key", BUYER.public_key], BUYER.did)
@@ -456,7 +456,7 @@ def test_what_is_no_message_is_refused(text: str) -> None:
     assert failure.value.code == "flow.message"
 
 
-def test_numbers_beyond_what_every_language_reads_alike_are_refused_however_they_are_written() -> None:
+def test_numbers_without_one_common_reading_are_refused() -> None:
     value = vector("parameter-negotiation")
     value["payload"]["parameters"]["chunkSize"] = 1e16
     with pytest.raises(Malformed) as failure:
@@ -481,7 +481,7 @@ def test_other_versions_and_actions_are_refused() -> None:
         parse_payload("initialize", ["1.0"])
 
 
-def test_001_02_of_an_id_that_is_listed_twice_the_first_entry_counts() -> None:
+def test_001_02_the_first_entry_of_an_id_counts() -> None:
     value = vector("capabilities-exchange")
     listed = value["payload"]["supportedProtocols"]
     listed.append({**listed[0], "preferenceScore": 0.1})
@@ -503,7 +503,7 @@ def test_001_04_a_proposal_names_its_fallback() -> None:
     assert parsed.fallback_protocol.id == "anp:protocol:basic-transfer:1.1"
 
 
-def test_001_06_confirmation_and_acknowledgment_name_session_and_times() -> None:
+def test_001_06_both_confirmations_name_session_and_times() -> None:
     confirmed = parse(signed(vector("protocol-confirmation"))).message.payload
     ready = parse(signed(vector("confirmation-acknowledgment"))).message.payload
     assert isinstance(confirmed, ProtocolConfirmation)

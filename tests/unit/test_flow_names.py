@@ -31,7 +31,7 @@ def claimed(*aliases: str, signer: object = ALICE, listed: bool = True) -> tuple
     return registry, made
 
 
-async def test_a_claim_of_a_publisher_that_the_policy_names_is_fetched_with_all_checks(tmp_path: Path) -> None:
+async def test_an_admitted_publishers_claim_is_fetched_and_checked(tmp_path: Path) -> None:
     registry, made = claimed(ID)
     async with fetcher(registry, tmp_path) as source:
         names = PolicyNames(source)
@@ -42,7 +42,7 @@ async def test_a_claim_of_a_publisher_that_the_policy_names_is_fetched_with_all_
         assert await names.locate(ID, located.digest) == located
 
 
-async def test_a_claim_of_anybody_else_is_not_taken_whatever_the_registry_says(tmp_path: Path) -> None:
+async def test_an_unadmitted_claim_is_refused(tmp_path: Path) -> None:
     registry, _ = claimed(ID, signer=BOB)
     async with fetcher(registry, tmp_path) as source:
         with pytest.raises(Refused) as failure:
@@ -51,7 +51,7 @@ async def test_a_claim_of_anybody_else_is_not_taken_whatever_the_registry_says(t
         assert BOB.did in failure.value.message
 
 
-async def test_a_registry_that_invents_a_claim_or_its_author_is_found_out_by_the_proof(tmp_path: Path) -> None:
+async def test_a_registrys_invented_claim_is_detected(tmp_path: Path) -> None:
     registry, made = claimed("anp:protocol:other:1.0")
     async with fetcher(registry, tmp_path / "a") as source:
         located = await PolicyNames(source).locate(ID)
@@ -85,7 +85,7 @@ async def test_several_publishers_are_taken_in_the_policys_order(tmp_path: Path)
         assert (await PolicyNames(source).locate(ID, meant)).uri == uri_of("2.0", signer=BOB)
 
 
-async def test_two_claims_of_one_publisher_are_ambiguous_until_the_document_is_said(tmp_path: Path) -> None:
+async def test_two_claims_of_a_publisher_need_the_document(tmp_path: Path) -> None:
     registry, first = claimed(ID)
     second = registry.publish("3.0", aliases=(ID,))
     registry.attach("3.0")
@@ -115,7 +115,7 @@ async def test_what_nobody_claims_or_another_document_is_not_found(tmp_path: Pat
         assert wrong.value.code == "session.hash-mismatch"
 
 
-async def test_claims_by_hash_or_of_another_registrys_protocols_do_not_count(tmp_path: Path) -> None:
+async def test_claims_by_hash_or_for_foreign_protocols_do_not_count(tmp_path: Path) -> None:
     registry, made = claimed(ID)
     registry.aliases[ID] = [match_of(made, by="agora"), {**match_of(made), "uri": uri_of("2.0").replace("registry.", "other.")}]
     async with fetcher(registry, tmp_path) as source:

@@ -115,7 +115,7 @@ def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, 
     assert judged(supported(), supported(), FlowRequest("x", requirements=requirements)).task == task
 
 
-def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
+def test_001_08_a_match_covers_the_required_capabilities() -> None:
     goal = FlowRequest("x", required=("query",))
     assert (
         StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), PeerCapabilities()) is None
@@ -159,7 +159,7 @@ def test_001_05_rules_move_numbers_and_keep_choices() -> None:
         assert failure.value.details["parameter"] in bad
 
 
-def test_001_05_a_choice_that_an_answer_does_not_name_is_the_nearest_one_beyond_it() -> None:
+def test_001_05_an_unnamed_choice_becomes_the_nearest_beyond() -> None:
     sizes: Rules = {"size": Choice((16, 1, 8, 4))}
     assert counter(sizes, {"size": 16}, {"size": 8}) == {"size": 8}
     assert counter(sizes, {"size": 16}, {"size": 7}) == {"size": 4}
@@ -169,7 +169,7 @@ def test_001_05_a_choice_that_an_answer_does_not_name_is_the_nearest_one_beyond_
             counter(sizes, {"size": 1 if answered == 17 else 16}, {"size": answered})
 
 
-def test_001_16_a_refused_parameter_is_replaced_by_one_that_both_support() -> None:
+def test_001_16_a_refused_parameter_gets_a_common_value() -> None:
     rules: Rules = {"level": Choice(("a", "b", "c")), "size": Range(10, 20)}
     asked = {"level": "a", "size": 20}
     assert next_offer(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
@@ -192,7 +192,7 @@ def test_one_json_value_is_another_only_of_the_same_kind() -> None:
 # Registry and capabilities
 
 
-def test_001_27_the_registry_has_each_id_once_and_not_without_end() -> None:
+def test_001_27_the_registry_is_bounded_and_has_each_id_once() -> None:
     made = registry(sharing())
     with pytest.raises(Conflict):
         made.add(sharing())
@@ -218,7 +218,7 @@ def test_001_30_the_capability_manager_tells_what_is_asked_for() -> None:
     assert manager.details([DELEGATION]).supported_protocols[0].capabilities == ("assign",)
 
 
-def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() -> None:
+def test_001_26_a_summary_withdraws_no_details() -> None:
     peer = PeerCapabilities()
     peer.learn(CapabilitiesExchange(supported_protocols=(Supported(SHARING, "1.0"),)))
     assert peer.lacking([SHARING]) == (SHARING,)
@@ -244,7 +244,7 @@ def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
 # Experience
 
 
-def test_001_19_what_succeeded_with_a_peer_is_remembered_over_processes(tmp_path: Path) -> None:
+def test_001_19_success_with_a_peer_outlives_the_process(tmp_path: Path) -> None:
     agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
     FlowHistory(tmp_path).remember("did:x:1", "buy", agreed)
     known = FlowHistory(tmp_path)
@@ -257,7 +257,7 @@ def test_001_19_what_succeeded_with_a_peer_is_remembered_over_processes(tmp_path
     assert FlowHistory(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
 
 
-def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Path) -> None:
+def test_001_20_the_most_successful_protocol_is_predicted(tmp_path: Path) -> None:
     known = FlowHistory(tmp_path)
     known.remember("did:x:1", "buy", Agreed(SHARING))
     assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
@@ -270,9 +270,7 @@ def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Pa
     assert known.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
 
 
-def test_a_history_that_does_not_parse_is_started_anew_and_none_grows_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_history_starts_anew_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreements, "MAX_AGREEMENTS", 3)
     (tmp_path / "flow-history.json").write_text("{")
     known = FlowHistory(tmp_path)
@@ -310,7 +308,7 @@ def slow(watcher: Adaptation) -> None:
         watcher.record(5.0, True)
 
 
-def test_001_10_and_11_a_threshold_leads_to_parameters_first_and_then_to_another_protocol() -> None:
+def test_001_10_and_11_a_threshold_changes_parameters_first() -> None:
     watcher, offer = watched(), sharing(parameters={"chunkSize": Range(1000, 64_000), "responseTimeout": Range(1000, 60_000)})
     agreed, ranking = {"chunkSize": 64_000, "responseTimeout": 50_000}, [SHARING, DELEGATION]
     assert watcher.next_change(0, offer, agreed, ranking) is None
@@ -324,7 +322,7 @@ def test_001_10_and_11_a_threshold_leads_to_parameters_first_and_then_to_another
     assert watcher.next_change(30, delegation(), {}, ranking) is None
 
 
-def test_001_11_where_no_parameter_can_be_changed_the_protocol_is() -> None:
+def test_001_11_without_parameters_the_protocol_changes() -> None:
     watcher = watched()
     slow(watcher)
     assert watcher.next_change(0, sharing(), {}, [SHARING, DELEGATION]) == Change("slow", protocol=DELEGATION)

@@ -55,7 +55,7 @@ async def ask(session: Session, query: str = QUERY) -> dict[str, Any]:
 # Agreed parameters
 
 
-async def test_001_05_agreed_chunks_and_compression_are_on_the_wire_and_the_handlers_know_all_terms(tmp_path: Path) -> None:
+async def test_001_05_agreed_terms_are_on_the_wire_and_in_handlers(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(1024, 2048), "compressionFormat": Choice(("gzip",)), "streamingMode": Choice(("chunked",))}
     shop, buyer = pair(tmp_path, offer(parameters=rules))
     async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
@@ -73,7 +73,7 @@ async def test_001_05_agreed_chunks_and_compression_are_on_the_wire_and_the_hand
 
 
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_there(tmp_path: Path, encryption: Any) -> None:
+async def test_001_05_encryption_is_agreed_where_it_exists(tmp_path: Path, encryption: Any) -> None:
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption=encryption)
     given = offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
     shop, buyer = (sharer(name, tmp_path, given, policy=policy) for name in ("shop", "buyer"))
@@ -97,7 +97,7 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
 # Changes
 
 
-async def test_001_09_10_and_11_smaller_chunks_are_on_the_wire_after_a_step(tmp_path: Path) -> None:
+async def test_001_09_10_and_11_smaller_chunks_follow_a_step(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(512, 2048), "responseTimeout": Range(5000, 60_000, wanted=5000)}
     shop, buyer = pair(tmp_path, offer(parameters=rules), buyer=FlowSettings(thresholds=HASTY))
     async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
@@ -180,7 +180,7 @@ class Broken(StrategyEngine):
         raise RuntimeError("not today")
 
 
-async def test_001_32_the_strategy_can_be_replaced_and_one_that_fails_ends_the_negotiation(tmp_path: Path) -> None:
+async def test_001_32_a_failing_own_strategy_ends_the_negotiation(tmp_path: Path) -> None:
     for number, (strategy, chosen) in enumerate(((StrategyEngine(), SHARING), (Contrary(), TRANSFER), (Broken(), ""))):
         offers = offer(), offer(TRANSFER, preference=0.1)
         shop, buyer = pair(tmp_path / str(number), *offers, buyer=FlowSettings(strategy=strategy))
@@ -218,7 +218,7 @@ async def test_001_14_the_wait_for_the_first_message_is_the_owners(tmp_path: Pat
         assert getattr(failure.value, "reason", "") == "session.reply-timeout"
 
 
-async def test_001_21_a_pinned_id_costs_two_round_trips_also_without_shortcuts(tmp_path: Path) -> None:
+async def test_001_21_a_pinned_id_costs_two_round_trips(tmp_path: Path) -> None:
     shop, buyer = pair(tmp_path, buyer=FlowSettings(shortcuts=False))
     request = FlowRequest("x", protocols=(SHARING,), simplified=True)
     for _ in range(2):  # nothing is remembered

@@ -105,7 +105,7 @@ class Follower:
     term = 0
 
 
-async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: Both) -> None:
+async def test_repeated_changed_and_foreign_requests_change_nothing(both: Both) -> None:
     registry = both.between.registry
     (outcome,) = await both.node.send([Proposal(LEAF)])
     assert isinstance(outcome, LogPosition)

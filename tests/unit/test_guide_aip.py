@@ -55,7 +55,7 @@ async def test_the_conversations_of_the_guide_end_and_are_matched(guide: Any) ->
         answering.cancel()
 
 
-async def test_003_09_the_tool_of_the_guide_names_the_mistakes_of_its_callers(guide: Any) -> None:
+async def test_003_09_the_guides_tool_names_its_callers_mistakes(guide: Any) -> None:
     async with nodes() as made:
         gateway = await made.gateway()
         (wanted,) = blocks(GUIDE, "text")
@@ -75,6 +75,6 @@ async def test_the_first_example_of_the_readme_has_ten_lines_and_runs() -> None:
     assert (process.returncode, out) == (0, b"You said: Is anyone there?\n"), errors.decode()
 
 
-def test_the_document_has_the_proto_from_which_the_stubs_are_made() -> None:
+def test_the_document_has_the_proto_of_the_stubs() -> None:
     (proto,) = blocks(DOCUMENT, "proto")
     assert proto == (ROOT / "protocols" / "aip" / "python" / "treaty_aip" / "stubs" / "aip.proto").read_text(encoding="utf-8")

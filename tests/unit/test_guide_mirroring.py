@@ -55,7 +55,7 @@ def run(command: str, folder: Path) -> Any:
 
 
 @pytest.mark.deep
-async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(data: Path) -> None:
+async def test_a_registry_is_mirrored_read_and_continued(data: Path) -> None:
     port, mirror_port = str(free_port()), str(free_port())
     mirror = blocks("sh")[0].replace("8082", mirror_port)
     promote, serve = blocks("sh")[1].strip().split("\n")

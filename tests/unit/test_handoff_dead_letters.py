@@ -52,7 +52,7 @@ async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
 @pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(245)
-async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_back(bare: tuple[World, list[str]]) -> None:
+async def test_a_lethal_message_is_set_aside_and_can_return(bare: tuple[World, list[str]]) -> None:
     made, urls = bare
     desk, support = await made.agent("desk"), made.name("support")
     feedback, healthy = Inbox(desk, STATUS), asyncio.Event()
@@ -88,7 +88,7 @@ async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_b
 
 @pytest.mark.sample(1)
 @pytest.mark.threat(245)
-async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(anywhere: World) -> None:
+async def test_an_always_failing_message_is_set_aside(anywhere: World) -> None:
     desk, support = await anywhere.agent("desk"), await anywhere.agent("support")
     feedback, attempts = Inbox(desk, STATUS), 0
 
@@ -139,7 +139,7 @@ async def test_a_message_that_the_database_refuses_is_invalid(here: World) -> No
 
 @pytest.mark.sample(1)
 @pytest.mark.threat(248)
-async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere: World) -> None:
+async def test_unopened_messages_are_kept_for_the_operator(anywhere: World) -> None:
     """A receiver that lost its key destroys nothing: with the key, the operator gives the messages back."""
     desk, support, queue = await anywhere.agent("desk"), await anywhere.agent("support"), anywhere.name("support")
     message = anywhere.message(TASK, "desk", "support")
@@ -173,7 +173,7 @@ async def test_a_flood_of_unreadable_messages_is_bounded(here: World, monkeypatc
 
 
 @pytest.mark.deep
-async def test_an_orderly_end_and_an_unreadable_document_are_no_failed_attempts(here: World) -> None:
+async def test_ends_and_unreadable_documents_are_no_failures(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     started, feedback = asyncio.Event(), Inbox(desk, STATUS)
 

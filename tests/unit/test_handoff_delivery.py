@@ -294,7 +294,7 @@ async def test_a_lost_database_is_an_error_of_this_package(tmp_path: Any) -> Non
     assert caught.value.code == "handoff.journal"
 
 
-async def test_004_13_the_outbox_publishes_the_most_urgent_first_and_passes_what_the_broker_refuses(here: World) -> None:
+async def test_004_13_the_outbox_publishes_urgent_messages_first(here: World) -> None:
     desk = await here.agent("desk")
     for priority in (Priority.LOW, Priority.CRITICAL, Priority.MEDIUM, Priority.HIGH):
         await desk.send(here.message(Kind.NOTIFICATION, "desk", priority.lower(), priority=priority))
@@ -324,9 +324,7 @@ async def test_a_url_that_is_not_of_postgresql_is_malformed(url: str) -> None:
             pass
 
 
-async def test_an_agent_ends_although_its_driver_answers_the_cancellation_with_an_error(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_ends_despite_an_error_of_its_driver(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, flushes = asyncio.Event(), list[None]()
 
     async def flush(*_: object) -> int:

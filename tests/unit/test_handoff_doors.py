@@ -25,7 +25,7 @@ def statuses(told: list[dict[str, Any]]) -> list[str]:
     return [data.get("status", "") for data in told]
 
 
-async def test_004_01_and_07_and_21_an_invalid_message_is_reported_with_the_member_at_every_door(way: Door) -> None:
+async def test_004_01_and_07_and_21_invalid_members_are_reported(way: Door) -> None:
     message = way.message(TASK, {})
     message["payload"]["data"]["objective"] = 7
     told = await way.hand_off(message)
@@ -37,7 +37,7 @@ async def test_004_01_and_07_and_21_an_invalid_message_is_reported_with_the_memb
     assert way.worked == []
 
 
-async def test_004_03_and_10_null_and_times_of_others_are_read_at_every_door(way: Door) -> None:
+async def test_004_03_and_10_null_and_foreign_times_are_read(way: Door) -> None:
     strict = way.message(TASK, DATA[TASK], lifetime=timedelta(hours=1))
     liberal = json.loads(json.dumps(strict))
     liberal["metadata"]["timestamp"] = strict["metadata"]["timestamp"].replace("Z", "999")
@@ -48,7 +48,7 @@ async def test_004_03_and_10_null_and_times_of_others_are_read_at_every_door(way
     assert way.worked == [strict]
 
 
-async def test_004_02_and_04_long_histories_and_the_instructions_arrive_at_every_door(way: Door) -> None:
+async def test_004_02_and_04_histories_and_instructions_arrive(way: Door) -> None:
     wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["A"], "constraints": {"resource_limit": 3}}
     entry = {"action_type": "LOOKED", "details": "", "timestamp": "2023-10-27T10:20:05.000Z"}
     message = way.message(TASK, DATA[TASK], instructions=wanted, summary="x" * 5_000, actions=[entry] * 100)
@@ -56,7 +56,7 @@ async def test_004_02_and_04_long_histories_and_the_instructions_arrive_at_every
     assert way.worked[0] == message
 
 
-async def test_004_06_and_14_forms_of_others_are_taken_and_printed_forms_hold_at_every_door(way: Door) -> None:
+async def test_004_06_and_14_foreign_and_printed_forms_pass(way: Door) -> None:
     for kind, data in ((TASK, {"title": "x"}), (Kind.NOTIFICATION, {"message": "x"}), (Kind.STATUS_UPDATE, {"state": "x"})):
         await way.hand_off(way.message(kind, data))
         assert way.worked[-1]["payload"]["data"] == data
@@ -66,7 +66,7 @@ async def test_004_06_and_14_forms_of_others_are_taken_and_printed_forms_hold_at
     assert statuses(await way.hand_off(closed)) == ["REJECTED"] and len(way.worked) == 3
 
 
-async def test_004_08_a_repetition_has_no_second_effect_and_another_content_none_at_every_door(way: Door) -> None:
+async def test_004_08_a_repetition_has_no_second_effect(way: Door) -> None:
     message = way.message(TASK, DATA[TASK])
     await way.hand_off(message)
     told = await way.hand_off(dict(reversed(message.items())))
@@ -81,7 +81,7 @@ async def test_004_09_an_expired_message_has_no_effect_at_every_door(way: Door) 
     assert statuses(await way.hand_off(message)) == ["EXPIRED"] and way.worked == []
 
 
-async def test_004_12_and_26_a_report_has_the_flow_and_the_outcome_at_every_door(way: Door) -> None:
+async def test_004_12_and_26_a_report_has_its_flow_and_outcome(way: Door) -> None:
     outcome = {"status": "COMPLETED", "detail": "Done.", "actions_done": ["A"], "criteria_met": True, "result": {"n": 1}}
     way.work = lambda message: outcome
     message = way.message(TASK, DATA[TASK])
@@ -149,7 +149,7 @@ PLANS: list[tuple[Any, int, str, int]] = [
 """A strategy, how often the work fails, the report, and how often the work began."""
 
 
-async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back_at_every_door(way: Door) -> None:
+async def test_004_18_failed_work_is_retried_and_escalated(way: Door) -> None:
     for plan, fails, status, tries in PLANS:
         way.work, named = failing(fails), {**plan}
         if "escalate_to" in plan:
@@ -160,7 +160,7 @@ async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back_at_e
     assert len(way.told) == len(PLANS) and (way.escalated, way.fell_back) == (["experts"], ["call_back"])
 
 
-async def test_004_25_a_question_is_answered_by_provide_information_at_every_door(way: Door) -> None:
+async def test_004_25_provide_information_answers_a_question(way: Door) -> None:
     way.work = lambda message: {"status": "COMPLETED", "information": {"level": "gold"}}
     question = way.message(ASK, {"requested_info_keys": ["level", "plan"]})
     (told,) = await way.hand_off(question)

@@ -89,7 +89,7 @@ async def test_004_28_and_38_synchronous_delivery_over_https(server: Any) -> Non
             await post(client, url, request, alice)
 
 
-async def test_004_08_and_38_a_repetition_has_the_code_and_the_answers_of_the_first_time(server: Any) -> None:
+async def test_004_08_and_38_a_repetition_gets_the_first_answers(server: Any) -> None:
     here, support, url, trusting, alice = server
 
     async def fail(handling: Handling) -> None:
@@ -141,7 +141,7 @@ async def test_004_26_and_38_work_that_goes_on_is_asked_for(server: Any) -> None
     assert await here.journals[support.name].waiting() == 0
 
 
-async def test_004_38_an_answer_of_another_agent_or_on_another_message_is_refused(here: World) -> None:
+async def test_004_38_an_answer_outside_its_exchange_is_refused(here: World) -> None:
     message, other = here.message(TASK, "desk", "support"), here.message(TASK, "desk", "support", task="task-2")
     alice, mallory = Identity.create(), Identity.create()
     members = Permissions({here.name("ben"): SenderGrant(alice.did, groups=frozenset({here.name("support")}))})
@@ -214,7 +214,7 @@ async def test_004_38_a_body_that_does_not_come_is_given_up(here: World) -> None
         assert (await client.post(f"http://127.0.0.1:{port}/handoffs", content=b"x")).status_code == 400
 
 
-async def test_004_38_work_that_takes_too_long_has_no_effect_and_may_come_again(here: World) -> None:
+async def test_004_38_overlong_work_has_no_effect_and_may_return(here: World) -> None:
     support = await here.agent("support")
     waits = [True, False]
 
@@ -235,7 +235,7 @@ async def test_004_38_work_that_takes_too_long_has_no_effect_and_may_come_again(
 
 
 @pytest.mark.threat(269)
-async def test_004_38_no_more_than_64_requests_are_open_and_of_one_network_no_more_than_are_left(here: World) -> None:
+async def test_004_38_open_requests_are_bounded_for_each_network(here: World) -> None:
     support = await here.agent("support")
     inbox = Inbox(support, TASK)
     async with listen(support, "127.0.0.1", 0, body_seconds=60) as port, httpx.AsyncClient() as client:
@@ -262,7 +262,7 @@ class Broken:
         raise RuntimeError("internal: 10.0.0.7")
 
 
-async def test_004_38_an_unforeseen_error_is_an_answer_without_its_text(here: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_004_38_an_unforeseen_error_hides_its_text(here: World, caplog: pytest.LogCaptureFixture) -> None:
     alice = Identity.create()
     support = await here.agent("support", permissions=Permissions.of({here.name("desk"): alice.did}), resolver=Broken())
     inbox, message = Inbox(support, TASK), here.message(TASK, "desk", "support")

@@ -168,12 +168,12 @@ TIMES = {
 
 
 @pytest.mark.parametrize("text", TIMES)
-def test_004_10_times_of_any_precision_are_read_and_written_in_one_way(text: str) -> None:
+def test_004_10_times_of_any_precision_are_written_alike(text: str) -> None:
     for place in ("metadata.timestamp", "metadata.expiration_time", "context.previous_actions.0.timestamp"):
         assert accept(changed(place, text)) == changed(place, TIMES[text])
 
 
-def test_004_03_null_is_absent_where_the_protocol_has_a_member_and_a_value_elsewhere() -> None:
+def test_004_03_null_is_absent_only_in_known_members() -> None:
     for place in (
         "metadata.correlation_id",
         "metadata.expiration_time",
@@ -211,7 +211,7 @@ def test_004_14_each_type_has_a_schema_of_its_own(kind: Kind) -> None:
     assert issues(changed("payload", {"handoff_type": "GOSSIP", "data": {}})) != []
 
 
-def test_004_14_an_owner_demands_a_form_of_his_own_that_he_published_as_a_protocol() -> None:
+def test_004_14_an_owner_may_demand_a_published_form() -> None:
     document = '# Ticket\n\n```json schema\n{"required": ["ticket"], "properties": {"ticket": {"type": "string"}}}\n```\n'
     forms = DataForms({Kind.NOTIFICATION: form_in(document)})
     forms.check(simple(data={"ticket": "T-1", "event": "OPENED"}))
@@ -359,7 +359,7 @@ async def test_004_29_a_forged_envelope_is_refused(forge: Callable[[Any], None])
 
 
 @pytest.mark.threat(246)
-def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
+def test_004_30_a_shown_message_has_no_personal_data() -> None:
     message = example()
     text = json.dumps(redacted(message))
     for personal in ("John", "Doe", "john.doe", "555", "keeps dropping", "intermittent"):
@@ -487,7 +487,7 @@ def test_the_ids_of_the_printed_example_are_accepted() -> None:
 # Bounds, and the two readers
 
 
-def test_what_is_too_large_or_no_message_is_refused_before_it_is_used() -> None:
+def test_an_oversized_or_foreign_message_is_refused_first() -> None:
     with pytest.raises(TooLarge):
         read(b" " * (MAX_MESSAGE + 1))
     for data in (b"", b"[]", b"null", b'"x"', b"{", b"\xff", b"[" * 100_000, b'{"metadata": NaN}'):

@@ -48,7 +48,7 @@ def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, sec
     assert time_limit({"instructions": {"constraints": constraints}}) == seconds
 
 
-async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judges_it(here: World) -> None:
+async def test_004_16_the_application_judges_the_resource_limit(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
 
     @support.handles(TASK)
@@ -69,7 +69,7 @@ async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judg
 
 
 @pytest.mark.sample(1)
-async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
+async def test_004_18_failed_work_is_retried_escalated_or_replaced(anywhere: World) -> None:
     desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
     support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
     attempts: list[str] = []
@@ -105,7 +105,7 @@ async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anyw
     assert len(notes.messages) == 1, "what the failed work sent must not leave"
 
 
-async def test_004_18_work_that_failed_is_not_escalated_to_those_who_failed(here: World) -> None:
+async def test_004_18_work_is_not_escalated_to_who_failed(here: World) -> None:
     desk = await here.agent("desk")
     own = [here.name("support"), here.name("helpers")]
     support = await here.agent("support", groups=("helpers",), escalates_to=own)
@@ -125,7 +125,7 @@ async def test_004_18_work_that_failed_is_not_escalated_to_those_who_failed(here
     assert feedback.statuses == ["FAILED"] * 3 and len(attempts) == 3
 
 
-async def test_004_20_the_receiver_deserialises_validates_and_dispatches(here: World) -> None:
+async def test_004_20_a_receiver_validates_and_dispatches(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     inboxes = {kind: Inbox(support, kind) for kind in Kind}
     await here.run(desk, support)
@@ -180,7 +180,7 @@ async def test_004_26_feedback_is_a_status_update_or_a_request(here: World) -> N
     }
 
 
-async def test_004_26_a_further_attempt_has_its_own_feedback_and_a_repeated_one_none(here: World) -> None:
+async def test_004_26_each_new_attempt_has_its_feedback(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     attempts: list[int] = []
 
@@ -208,7 +208,7 @@ async def test_004_26_a_further_attempt_has_its_own_feedback_and_a_repeated_one_
     assert [entry["payload"]["data"]["requested_info_keys"] for entry in questions.messages] == [["key-3"]]
 
 
-async def test_004_27_a_message_means_the_same_to_agents_that_act_differently(here: World) -> None:
+async def test_004_27_a_message_means_the_same_to_all_agents(here: World) -> None:
     desk, seen = await here.agent("desk"), dict[str, Any]()
     outcomes = {
         "terse": Outcome(done=("REPLACE",), criteria_met=True, detail="OK"),
@@ -242,7 +242,7 @@ async def test_004_27_a_message_means_the_same_to_agents_that_act_differently(he
     assert found["terse"]["detail"] == "OK" and found["thorough"]["result"] == {"read": 3}
 
 
-async def test_004_35_state_outlives_the_process_and_a_failed_attempt_changes_nothing(here: World) -> None:
+async def test_004_35_state_outlives_processes_and_failed_attempts(here: World) -> None:
     desk = await here.agent("desk")
     first = await here.agent("support")
 

@@ -70,7 +70,7 @@ class Replay:
             assert received == wanted
 
 
-def test_an_agent_answers_the_source_of_the_vector_as_its_destination_does() -> None:
+def test_an_agent_answers_as_the_vectors_destination() -> None:
     async def main() -> None:
         async with Simulation([ROOT / "examples" / "greeting"]) as simulation:
             host, uri = simulation.agent("host.example"), simulation.uri("greeting")
@@ -90,7 +90,7 @@ def test_an_agent_answers_the_source_of_the_vector_as_its_destination_does() -> 
     run(main())
 
 
-def test_an_agent_calls_the_destination_of_the_vector_as_its_source_does() -> None:
+def test_an_agent_calls_as_the_vectors_source() -> None:
     async def main() -> None:
         async with Simulation([ROOT / "examples" / "greeting"]) as simulation:
             guest, uri = simulation.agent("guest.example"), simulation.uri("greeting")

@@ -28,7 +28,7 @@ async def test_a_look_at_the_leadership_keeps_no_lock(database: str, node: Conne
     (await lead(database, patience=0)).terminate()
 
 
-async def test_a_process_that_stands_still_before_its_term_loses_the_lock(database: str, node: Connection) -> None:
+async def test_a_process_stopped_before_its_term_loses_the_lock(database: str, node: Connection) -> None:
     standing = await lead(database, patience=5)
     found = await leadership.read(node)
     assert found.led

@@ -68,7 +68,7 @@ async def place(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Place]
 
 
 @pytest.mark.deep
-async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(place: Place) -> None:
+async def test_an_audit_of_a_healthy_registry_changes_nothing(place: Place) -> None:
     before = await contents(place.registry)
     found = await place.audit()
     assert found == Audited(place.registry.head.size, place.registry.head.root, 1, found.blobs, [])
@@ -77,7 +77,7 @@ async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(plac
 
 
 @pytest.mark.deep
-async def test_rebuild_of_a_healthy_registry_says_that_nothing_differed(place: Place) -> None:
+async def test_rebuilding_a_healthy_registry_differs_in_nothing(place: Place) -> None:
     before = await contents(place.registry)
     rebuilt = await place.registry.rebuild()
     assert (rebuilt.size, rebuilt.root) == (place.registry.head.size, place.registry.head.root)

@@ -35,7 +35,7 @@ def test_a_shelf_keeps_what_is_used_within_its_capacity() -> None:
 
 
 @pytest.mark.threat(87)
-def test_what_is_asked_for_once_pushes_out_nothing_that_was_asked_for_twice() -> None:
+def test_a_value_used_once_evicts_none_used_twice() -> None:
     shelf = LruCache(100_000)
     hot = {f"/hot{number}": view(bytes(4_000)) for number in range(14)}
     for key, entry in hot.items():

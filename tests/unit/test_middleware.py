@@ -103,7 +103,7 @@ def test_the_first_one_is_the_outermost_in_both_directions() -> None:
     meet(visit)
 
 
-def test_one_of_a_protocol_sees_only_its_calls_also_in_early_data() -> None:
+def test_a_protocols_middleware_sees_its_early_calls() -> None:
     async def visit(met: Meeting) -> None:
         told: list[str] = []
         met.host.middleware(noting(told, "host"), protocol=met.greeting)
@@ -208,7 +208,7 @@ def test_one_that_proceeds_twice_fails_and_the_function_ran_once() -> None:
     meet(visit)
 
 
-def test_one_that_proceeds_twice_with_an_outgoing_call_sends_it_once() -> None:
+def test_proceeding_twice_sends_an_outgoing_call_once() -> None:
     async def visit(met: Meeting) -> None:
         twice(met.guest)
         async with met.session() as session:
@@ -352,7 +352,7 @@ def test_it_makes_no_items_ahead_of_the_taker() -> None:
 VARIABLE: ContextVar[str] = ContextVar("variable", default="")
 
 
-def test_a_function_sees_the_variables_of_its_middleware_and_the_trace_that_it_gave() -> None:
+def test_a_function_sees_its_middlewares_variables() -> None:
     trace = TraceContext.new()
 
     async def visit(met: Meeting) -> None:
@@ -380,7 +380,7 @@ def test_a_function_sees_the_variables_of_its_middleware_and_the_trace_that_it_g
     meet(visit)
 
 
-def test_a_trace_that_a_middleware_gives_an_outgoing_call_crosses_the_wire() -> None:
+def test_a_middlewares_trace_crosses_the_wire() -> None:
     trace = TraceContext.new()
 
     async def visit(met: Meeting) -> None:

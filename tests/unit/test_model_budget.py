@@ -46,7 +46,7 @@ def test_a_period_gives_all_of_it_again() -> None:
     assert (budget.calls, budget.tokens, part.calls) == (0, 0, 0)
 
 
-def test_a_budget_within_others_is_charged_to_them_and_ends_with_them() -> None:
+def test_a_nested_budget_is_charged_to_the_outer_ones() -> None:
     day, share = Budget(Allowance(calls=5)), Budget(Allowance(calls=1))
     session = Budget(Allowance(), within=(day, share))
     session.spend(calls=1, tokens=7, seconds=2.0)

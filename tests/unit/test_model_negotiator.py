@@ -273,9 +273,7 @@ async def test_cases_in_free_text_may_be_accepted_or_countered(server: ScriptedM
     assert await side.test(free) == implementation
 
 
-async def test_000_37_cases_of_the_sources_form_are_run_and_code_that_sends_other_messages_is_repaired(
-    server: ScriptedModel, negotiators: ModelNegotiators
-) -> None:
+async def test_000_37_code_with_other_messages_is_repaired(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
     side, implementation = await written(negotiators, plan)
     cases = parse_test_cases(plan.answers["tests"]["test_cases"])

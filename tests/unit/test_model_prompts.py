@@ -110,7 +110,7 @@ def test_foreign_text_is_said_to_be_data(prompt: Prompt[Any]) -> None:
 
 @pytest.mark.threat(110)
 @pytest.mark.parametrize("prompt", hostile(), ids=lambda prompt: prompt.name)
-def test_no_section_that_is_said_to_be_the_owners_quotes_the_other_agent(prompt: Prompt[Any]) -> None:
+def test_no_section_of_the_owner_quotes_the_other_agent(prompt: Prompt[Any]) -> None:
     named = re.search(r"Your owner's are these sections and no others: (.+?)\.", " ".join(prompt.system.split()))
     assert named is not None
     owners = set(re.findall("`([a-z-]+)`", named[1]))
@@ -122,7 +122,7 @@ def test_no_section_that_is_said_to_be_the_owners_quotes_the_other_agent(prompt:
 
 
 @each
-def test_every_section_that_is_not_the_owners_is_named_as_foreign(prompt: Prompt[Any]) -> None:
+def test_every_foreign_section_is_named_so(prompt: Prompt[Any]) -> None:
     text = " ".join(system(prompt.name).split())
     foreign = text[text.index("Every other section") : text.index("Judge them, use")]
     for name in {line.split()[1] for line in prompt.user.split("\n") if line.startswith("BEGIN ")}:

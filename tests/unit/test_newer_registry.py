@@ -85,9 +85,7 @@ async def test_a_statement_of_an_unknown_type_is_passed_over(tmp_path: Path) -> 
         assert view.protocols
 
 
-async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_later(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_a_newer_rules_decision_is_not_left_out_later(decided: SimulatedRegistry, tmp_path: Path) -> None:
     before = decided.left_out.copy(), decided.tamper
     elected_anew(decided, ALICE)
     async with fetcher(decided, tmp_path) as agent:
@@ -117,7 +115,7 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
         ("parameters", {"rule": "lines-v1"}, "registry.newer"),
     ],
 )
-def test_what_only_a_newer_release_knows_is_read_and_never_written(kind: str, body: Mapping[str, object], code: str) -> None:
+def test_members_of_newer_releases_are_read_and_never_written(kind: str, body: Mapping[str, object], code: str) -> None:
     leaf = newer_leaf(with_echo(), kind, body)
     with pytest.raises(Malformed) as refused:
         statement.parse(leaf)
@@ -141,7 +139,7 @@ WRONG: list[tuple[str, dict[str, object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("kind", "body", "critical"), WRONG)
-def test_a_statement_that_no_release_writes_is_refused_by_every_reader(
+def test_a_statement_of_no_release_is_refused_by_every_reader(
     kind: str, body: Mapping[str, object], critical: Sequence[str]
 ) -> None:
     for read in (statement.parse, statement.read, statement.understand):
@@ -194,7 +192,7 @@ NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
-async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
+async def test_a_statement_without_use_disables_its_subject_alone(
     kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], said: str, listed: set[str], tmp_path: Path
 ) -> None:
     registry = with_echo()
@@ -252,7 +250,7 @@ async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("recommended", "fix"), [("9.1", "Upgrade to 9.1,"), ("0.0.1", "Install a newer release."), ("9\x1b[2J", "Install a newer")]
 )
-async def test_the_error_names_the_release_that_the_registry_recommends(recommended: str, fix: str, tmp_path: Path) -> None:
+async def test_the_error_names_the_recommended_release(recommended: str, fix: str, tmp_path: Path) -> None:
     registry = with_echo()
     registry.recommended = recommended
     registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"uri": uri_of()}, critical=["type"])))

@@ -95,7 +95,7 @@ class OddError(Exception):
         (raising(PeerOperationError(404, SECRET, None)), (404, 502), 502, "operation.upstream", "Another agent"),
     ],
 )
-def test_a_failure_has_a_status_for_the_caller_and_a_code_for_the_operator(
+def test_a_failure_has_a_status_and_an_operators_code(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     function: Function,

@@ -116,7 +116,7 @@ def test_an_untrusted_key_never_shows_its_seed(made: Operator, tmp_path: Path) -
     assert "PRIVATE" not in str(refused.value)
 
 
-def test_a_node_takes_the_key_of_its_messages_from_a_folder_that_was_copied_later(tmp_path: Path, made: Operator) -> None:
+def test_a_node_takes_its_key_from_a_folder_copied_later(tmp_path: Path, made: Operator) -> None:
     directory = tmp_path / "keys"
     rotations = Rotations(directory, made)
     assert rotations.secret(made.first_keys) == made.log_key.seed

@@ -99,7 +99,7 @@ async def code(registry: Registry) -> str:
 @pytest.mark.threat(331)
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("record", [False, True])
-async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
+async def test_a_restored_copy_waits_for_the_living_registry(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places, record: bool
 ) -> None:
     async with copied(first, tmp_path, postgres, places, record=record) as settings:
@@ -124,7 +124,7 @@ async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
 
 
 @pytest.mark.threat(331)
-async def test_a_registry_that_was_replaced_stops_and_a_fork_is_never_continued(
+async def test_a_replaced_registry_stops_and_forks_are_refused(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
 ) -> None:
     async with copied(first, tmp_path, postgres, places) as settings, places.open(settings, web) as second:

@@ -75,7 +75,7 @@ def calls(work: Callable[[], _T]) -> tuple[int, _T]:
 
 
 @pytest.mark.threat(279)
-def test_a_manifest_that_repeats_long_definitions_becomes_no_large_page(renderer: Renderer) -> None:
+def test_repeated_definitions_make_no_large_page(renderer: Renderer) -> None:
     size = len(json.dumps(repeating(NAMES[0])))
     names = NAMES[: MAX_MANIFEST // (2 * size)]
     every = [check_schema(repeating(name), name) for name in names]
@@ -117,7 +117,7 @@ def test_the_facts_about_changed_operations_are_bounded() -> None:
 
 
 @pytest.mark.threat(279)
-def test_the_words_of_few_lines_are_compared_also_within_one_difference() -> None:
+def test_words_of_few_lines_are_compared_within_a_difference() -> None:
     old = "\n".join(f"line {number} of the old text" for number in range(1_400)).encode()
     count, found = calls(lambda: compare(old, old.replace(b"old", b"new")))
     marked = [row for row in found.rows if row.kind == "changed" and len(row.before) > 1]
@@ -141,7 +141,7 @@ def initiator(candidates: object) -> str:
 
 
 @pytest.mark.threat(279)
-def test_a_transcript_of_many_candidates_or_steps_becomes_no_large_page(renderer: Renderer) -> None:
+def test_many_candidates_or_steps_make_no_large_page(renderer: Renderer) -> None:
     head, first, *_ = map(json.loads, examples()["agreed"]["transcript"].splitlines())
     tick = {"note": "tick" * 10_000, "with": {}, "at": 1.0, "did": []}
     steps = [{**tick, "note": f"t{number}"} for number in range(3_000)]

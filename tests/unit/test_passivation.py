@@ -134,7 +134,7 @@ def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 @simulated
-async def test_an_idle_session_gives_its_worker_up_and_goes_on_in_another() -> None:
+async def test_an_idle_session_resumes_in_another_worker() -> None:
     case = Case(idle=30)
     handler = await case.open()
     assert [await add(handler, 1), await add(handler, 2)] == [1, 3]
@@ -147,7 +147,7 @@ async def test_an_idle_session_gives_its_worker_up_and_goes_on_in_another() -> N
 
 
 @simulated
-async def test_there_are_never_more_workers_than_allowed_and_the_idle_longest_gives_way() -> None:
+async def test_the_longest_idle_worker_gives_way() -> None:
     case = Case(max_workers=2, idle=1000)
     first, second, third = [await case.open() for _ in range(3)]
     assert [worker.alive for worker in case.workers] == [False, True, True]
@@ -177,7 +177,7 @@ async def test_who_waits_for_a_worker_waits_bounded() -> None:
 
 
 @simulated
-async def test_an_event_that_waited_too_long_was_not_delivered_and_may_come_again() -> None:
+async def test_an_event_that_waited_too_long_may_come_again() -> None:
     case = Case(max_workers=1, wait=8)
     passive = await case.open()
     assert await add(passive, 1) == 1
