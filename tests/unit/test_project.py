@@ -39,7 +39,7 @@ def test_a_good_project(folder: Path) -> None:
     assert [vector.name for vector in project.vectors] == sorted(path.name for path in (folder / "vectors").iterdir())
 
 
-def test_the_wheel_is_bound_to_uri_and_hash_and_the_same_each_time(folder: Path) -> None:
+def test_the_wheel_is_bound_to_uri_and_hash_reproducibly(folder: Path) -> None:
     project = load_project(folder)
     filename, wheel = project.build_wheel(URI)
     package = read_wheel(filename, wheel)

@@ -103,7 +103,7 @@ def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
 
 
 @pytest.mark.threat(321)
-def test_a_strangers_text_neither_moves_the_cursor_nor_begins_a_line() -> None:
+def test_a_strangers_text_moves_no_cursor_and_begins_no_line() -> None:
     assert redacted("\x1b[2J\u202eevil\r") == "\\x1b[2J\\u202eevil\\r"
 
 

@@ -90,7 +90,7 @@ async def test_a_spent_token_stays_spent_after_a_restart(tmp_path: Path, databas
         assert not await registry.spend("ab" * 32, until)
 
 
-async def test_uploads_that_nobody_names_are_deleted_in_time_and_no_others(registry: Registry, web: Web) -> None:
+async def test_only_unnamed_old_uploads_are_deleted(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     published, waiting = publication(ALICE, version="1.0"), publication(ALICE, version="2.0")
     assert isinstance(await publish(registry, ALICE, published), Logged)
@@ -245,7 +245,7 @@ def end_backend(database: str, backend: int) -> None:
     asyncio.run(end())
 
 
-async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(database: str) -> None:
+async def test_a_connection_lost_after_its_statement_fails_no_reader(database: str) -> None:
     async with open_pool(database) as pool:
         async with pool.acquire() as connection:
             backend = await connection.fetchval("select pg_backend_pid()")
@@ -255,6 +255,6 @@ async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(dat
         assert await pool.fetchval("select 1") == 1
 
 
-async def test_a_statement_by_two_authors_is_refused_where_one_is_asked(registry: Registry, web: Web) -> None:
+async def test_a_statement_by_two_authors_is_refused(registry: Registry, web: Web) -> None:
     made = signed(grant(KEY), KEY, key_signer("another"))
     assert (await refuse(registry, made)).code == "statement.signatures"

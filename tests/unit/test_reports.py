@@ -144,7 +144,7 @@ def test_without_a_random_in_both_hellos_there_is_no_id(side: str) -> None:
     assert refusal.value.code == "report.other"
 
 
-def test_a_report_is_signed_by_both_says_no_time_and_reaches_the_log(tmp_path: Path) -> None:
+def test_a_report_is_signed_by_both_and_has_no_time(tmp_path: Path) -> None:
     both = sides(tmp_path)
     assert run(both.report())
     (report,) = both.log.submitted
@@ -211,7 +211,7 @@ def test_another_kind_of_statement_is_never_signed(tmp_path: Path) -> None:
     assert both.untouched()
 
 
-def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refused_unsigned(tmp_path: Path) -> None:
+def test_an_unverifiable_report_is_refused_unsigned(tmp_path: Path) -> None:
     both = sides(tmp_path)
     both.log.forked = True
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
@@ -284,9 +284,7 @@ def test_a_session_without_words_is_not_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 60])
-def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, delay: int
-) -> None:
+def test_useless_reports_are_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, delay: int) -> None:
     ours, *strangers = (Identity.create() for _ in range(4))
     log = SimulatedLog(refuses=Refused("electorate.no-principal", "It speaks for no principal."))
     log.known = {someone.did: someone for someone in (ours, *strangers, SHOP)}
@@ -357,7 +355,7 @@ def test_epochs_that_close_for_ever_are_given_up(tmp_path: Path) -> None:
 # Submission
 
 
-def test_a_submission_waits_a_random_time_and_survives_the_process(tmp_path: Path) -> None:
+def test_a_submission_is_delayed_and_outlives_the_process(tmp_path: Path) -> None:
     async def first() -> None:
         both = sides(tmp_path, delay=3600)
         assert await both.report()
@@ -508,7 +506,7 @@ def test_a_report_that_fails_does_not_spoil_the_session(tmp_path: Path) -> None:
     assert "report failed" in customer.names()
 
 
-def test_a_peer_that_never_answers_a_proposal_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_an_unanswered_proposal_does_not_delay_the_end(tmp_path: Path) -> None:
     log, stuck = SimulatedLog(), SimulatedLog()
 
     async def hang(note: bytes) -> None:
@@ -547,7 +545,7 @@ def test_the_draft_holds_for_the_other_side() -> None:
 ENDLESS = SessionTimeouts(report=1e6, idle=1e7)
 
 
-def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_path: Path) -> None:
+def test_a_hanging_registry_delays_neither_start_nor_end(tmp_path: Path) -> None:
     async def main() -> None:
         log, asked = SimulatedLog(), asyncio.Event()
 
@@ -567,7 +565,7 @@ def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_pa
     run(main())
 
 
-def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_path: Path) -> None:
+def test_a_hanging_registry_is_refused_at_once_the_next_time(tmp_path: Path) -> None:
     async def main() -> None:
         log, stuck = SimulatedLog(), SimulatedLog()
 
@@ -592,7 +590,7 @@ def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_pa
     run(main())
 
 
-def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Path) -> None:
+def test_an_open_session_reports_after_work(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog()
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -611,7 +609,7 @@ def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Pat
     run(main())
 
 
-def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_does_work(tmp_path: Path) -> None:
+def test_an_open_session_reports_again_in_a_later_epoch(tmp_path: Path) -> None:
     async def main() -> None:
         log, idle = SimulatedLog(), SessionTimeouts(idle=1e7)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=idle) for make in (buyer, shop))
@@ -637,7 +635,7 @@ def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_
     run(main())
 
 
-def test_a_report_that_failed_is_tried_again_when_the_application_leaves(tmp_path: Path) -> None:
+def test_a_failed_report_is_retried_at_the_applications_leave(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(forked=True)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -651,7 +649,7 @@ def test_a_report_that_failed_is_tried_again_when_the_application_leaves(tmp_pat
     run(main())
 
 
-def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_is_open(tmp_path: Path) -> None:
+def test_an_unchecked_report_is_proposed_again(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(forked=True)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -666,7 +664,7 @@ def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_
     run(main())
 
 
-def test_a_signed_report_outlives_its_session_and_the_outage_of_the_registry(tmp_path: Path) -> None:
+def test_a_signed_report_outlives_session_and_outage(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(down=2)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))

@@ -71,7 +71,7 @@ def simulated(body: Callable[[Simulation, str], Coroutine[Any, Any, None]]) -> N
 # Which roles fit
 
 
-def test_roles_fit_if_they_name_each_other_or_serve_what_the_other_calls() -> None:
+def test_roles_fit_by_name_or_by_served_operations() -> None:
     roles = manifest().roles
     fits = {(one.name, other.name) for one in roles.values() for other in roles.values() if one.fits(other)}
     assert fits == {
@@ -80,7 +80,7 @@ def test_roles_fit_if_they_name_each_other_or_serve_what_the_other_calls() -> No
     }
 
 
-def test_a_role_is_chosen_by_the_role_of_the_peer_where_the_side_leaves_it_open() -> None:
+def test_an_open_role_follows_the_peers() -> None:
     for is_initiator, peer, expected in [(False, "payer", "payee"), (True, "bell", "hearer"), (False, "equal", "equal")]:
         found = choose_role(manifest(), is_initiator=is_initiator, wanted="", peer_role=peer)
         assert found.name == expected
@@ -90,7 +90,7 @@ def test_a_role_is_chosen_by_the_role_of_the_peer_where_the_side_leaves_it_open(
         assert refused.value.code == "session.role"
 
 
-def test_a_responder_that_only_calls_meets_an_initiator_that_only_serves() -> None:
+def test_a_calling_responder_meets_a_serving_initiator() -> None:
     both = manifest()
     pushed = replace(both, roles={name: both.roles[name] for name in ("bell", "hearer")})
     assert choose_role(pushed, is_initiator=True, wanted="", peer_role="bell").name == "hearer"
@@ -122,7 +122,7 @@ def test_a_payer_and_a_payee_call_each_other() -> None:
 
 @pytest.mark.parametrize("role", ["payee", "bell", "hearer", "nobody"])
 @pytest.mark.parametrize("discover", [False, True])
-def test_a_role_that_does_not_fit_is_refused_on_both_sides_before_any_code(role: str, discover: bool) -> None:
+def test_an_unfitting_role_is_refused_before_any_code(role: str, discover: bool) -> None:
     events: list[AgentEvent] = []
 
     async def body(simulation: Simulation, uri: str) -> None:
@@ -154,7 +154,7 @@ def test_two_equal_roles_of_a_protocol_between_equals_fit() -> None:
     simulated(body)
 
 
-def test_without_a_role_the_initiator_takes_the_one_that_fits_the_responder() -> None:
+def test_an_initiator_without_role_takes_the_fitting_one() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         bell, hearer, heard = simulation.agent("shop.example"), simulation.agent("buyer.example"), list[str]()
 
@@ -273,7 +273,7 @@ def test_the_role_is_part_of_what_is_remembered() -> None:
     simulated(body)
 
 
-def test_a_remembered_role_that_fits_no_longer_is_refused_and_forgotten() -> None:
+def test_a_remembered_role_that_no_longer_fits_is_forgotten() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, buyer = payee(simulation), simulation.agent("buyer.example")
         async with (
@@ -318,7 +318,7 @@ def test_the_functions_of_a_session_belong_to_it_alone() -> None:
     simulated(body)
 
 
-def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
+def test_a_peer_handle_serves_in_each_of_its_sessions() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, buyer = payee(simulation), simulation.agent("buyer.example")
 
@@ -347,7 +347,7 @@ def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
 # Discovery
 
 
-def test_discovery_lists_the_role_and_not_what_is_only_called_back() -> None:
+def test_discovery_lists_the_role_without_callbacks() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, planner = payee(simulation), simulation.agent("planner.example")
 

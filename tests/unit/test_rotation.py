@@ -131,7 +131,7 @@ KNOWN = LogKeys((term(FIRST), term(SECOND, 3, UNTIL)))
 BOTH = (*SECOND, *FIRST)
 
 
-def test_a_checkpoint_of_the_overlap_verifies_by_either_key_alone() -> None:
+def test_an_overlap_checkpoint_verifies_by_either_key() -> None:
     signed = note(5, *BOTH)
     for pair in (FIRST, SECOND):
         assert open_checkpoint(signed, pair[0].verifier, pair[1].verifier).time == NOW
@@ -190,7 +190,7 @@ def test_the_leaves_of_a_log_prove_its_keys(log: Log) -> None:
     assert refused.value.code == "rotation.proof"
 
 
-def test_the_trusted_root_gets_the_new_key_and_keeps_its_pinned_part() -> None:
+def test_the_trusted_root_gets_the_new_key() -> None:
     root = b'{"tlogs":[{"baseUrl":"https://x","logId":{"keyId":"a"},"publicKey":{"keyDetails":"b","rawBytes":"c"}}]}'
     assert with_rotations(root, LogKeys((term(FIRST),))) == root
     extended = with_rotations(root, KNOWN)

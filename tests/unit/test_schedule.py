@@ -81,14 +81,14 @@ def scheduled(seconds: float, **given: object) -> Epochs:
     return run(work())
 
 
-def test_epochs_close_when_they_are_due_and_the_schedule_does_not_drift() -> None:
+def test_epochs_close_when_due_without_drift() -> None:
     epochs = scheduled(1_050)
     assert [round(at) for at in epochs.closings] == list(range(100, 1_001, 100))
     assert len(epochs.attempts) == len(epochs.closings)
     assert epochs.looks < 1_050 / 5 * 2, "nobody is kept busy by waiting"
 
 
-def test_an_epoch_with_nothing_to_decide_is_tried_again_at_the_next_due_time() -> None:
+def test_an_empty_epoch_is_retried_when_next_due() -> None:
     epochs = scheduled(550, empty=range(350))
     assert [round(at) for at in epochs.attempts] == [100, 200, 300, 400, 500]
     assert [round(at) for at in epochs.closings] == [400, 500]

@@ -90,7 +90,7 @@ def test_what_the_keys_came_from_is_forgotten() -> None:
         assert private_keys(peer) == []
 
 
-def test_the_machine_gets_the_same_hellos_and_ignores_the_additional_fields() -> None:
+def test_the_machine_ignores_additional_hello_fields() -> None:
     near, far = source(), destination()
     wire = shake_hands(near, far)
     assert far.got == [wire[0]]
@@ -99,7 +99,7 @@ def test_the_machine_gets_the_same_hellos_and_ignores_the_additional_fields() ->
         assert plain.parse(text, type) == plain.parse(said, type)  # type: ignore[arg-type]
 
 
-def test_the_negotiation_id_uses_the_randoms_of_the_signed_hellos() -> None:
+def test_the_negotiation_id_uses_the_signed_randoms() -> None:
     wire = shake_hands(source(), destination())
     hellos = plain.parse(wire[0], "sourceHello"), plain.parse(wire[1], "destinationHello")
     assert negotiation_id(*hellos) == negotiation_id(
@@ -107,7 +107,7 @@ def test_the_negotiation_id_uses_the_randoms_of_the_signed_hellos() -> None:
     )
 
 
-def test_a_source_gets_the_hello_only_when_finished_is_verified_and_a_destination_no_frame_before() -> None:
+def test_nothing_passes_before_finished_is_verified() -> None:
     near, far = source(), destination()
     (asked,) = near.say(first_hello())
     far.take(asked)
@@ -177,9 +177,7 @@ def test_the_answer_has_to_be_fresh_too() -> None:
         (lambda value: value.pop("supportedVersions"), "secure.hello"),
     ],
 )
-def test_a_source_hello_that_breaks_a_rule_is_refused_although_it_is_signed(
-    change: Callable[[dict[str, Any]], object], code: str
-) -> None:
+def test_a_signed_source_hello_must_keep_the_rules(change: Callable[[dict[str, Any]], object], code: str) -> None:
     far = destination()
     text = signed(source().say(first_hello())[0], change)
     refused(code, far.take, text)
@@ -218,7 +216,7 @@ def test_another_agent_than_the_one_that_was_meant_is_refused() -> None:
     assert anyone.channel.peer == MALLORY.did
 
 
-def test_hellos_that_this_side_cannot_sign_are_refused_before_anything_is_sent() -> None:
+def test_an_unsignable_hello_is_refused_before_sending() -> None:
     for text in (
         plain_hello("sourceHello", SHOP, "", key_id=None),
         first_hello(key_id=f"{BUYER.did}#other"),
@@ -266,7 +264,7 @@ def source_asked() -> Peer:
     return near
 
 
-def test_where_encryption_is_preferred_a_plain_peer_is_spoken_to_in_plain() -> None:
+def test_preferred_encryption_speaks_plainly_to_a_plain_peer() -> None:
     near, far = source(required=False), destination(required=False)
     near.say(first_hello())
     near.take(answer())
@@ -370,7 +368,7 @@ def test_finished_says_what_its_version_asks_for(version: str, changed: dict[str
     "changed",
     [{"version": "1.1"}, {"type": "message"}, {"sessionId": "t" * 16}, {"sourceDid": MALLORY.did}, {"destinationDid": SHOP.did}],
 )
-def test_a_finished_of_another_session_is_refused_whatever_the_version(changed: dict[str, str]) -> None:
+def test_a_finished_of_another_session_is_refused(changed: dict[str, str]) -> None:
     near, key_id, key = source_keyed_in(UNBOUND)
     text = json.dumps(json.loads(_finished_by_hand(key, secretKeyId=key_id)) | changed)
     refused("secure.hello", near.take, text)

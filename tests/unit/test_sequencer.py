@@ -119,7 +119,7 @@ async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: R
     assert registry.leader.connection is connection, "no commit failed on the way"
 
 
-async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
+async def test_a_refused_statement_logged_in_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     first, second = (vote(registry, ALICE, seq) for seq in (0, 1))
     outcomes = await registry.submit([second, first, second])
@@ -130,7 +130,7 @@ async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_
     ]
 
 
-async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registry: Registry, web: Web) -> None:
+async def test_a_receipt_outlives_the_key_of_its_statement(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     leaf = vote(registry, ALICE)
     (before,) = await registry.submit([leaf])
@@ -145,9 +145,7 @@ async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registr
     assert (await refuse(registry, vote(registry, ALICE, 2))).code == "statement.unknown-key"
 
 
-async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_internal_fault_fails_its_statement_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     poison, apply = granted(WRITERS[3]), projection.apply
 
     async def faulty(connection: Connection, entries: Sequence[Entry]) -> None:

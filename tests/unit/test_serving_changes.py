@@ -110,7 +110,7 @@ async def test_a_protocol_is_provided_while_the_agent_serves(tmp_path: Path) -> 
             assert await greeting.call("greet", name="Ada") == "Hello, Ada!"
 
 
-async def test_functions_that_do_not_fit_are_told_and_served_once_they_are_complete(tmp_path: Path) -> None:
+async def test_unfitting_functions_are_reported_until_complete(tmp_path: Path) -> None:
     async with open_host(tmp_path) as (host, _, port):
 
         @host.agent.provides(host.uri("appointment"))
@@ -206,7 +206,7 @@ async def until_event(party: Party, name: str) -> None:
     raise AssertionError(f"there is no event {name}")
 
 
-def test_a_revocation_ends_the_sessions_of_that_protocol_after_their_calls(tmp_path: Path) -> None:
+def test_a_revocation_ends_sessions_after_their_calls(tmp_path: Path) -> None:
     async def main() -> None:
         go, registry = asyncio.Event(), Registry()
         seller, old, new = party("shop", tmp_path, protocols=registry), buyer(tmp_path / "old"), buyer(tmp_path / "new")
@@ -280,7 +280,7 @@ class SlowRegistry(Registry):
 
 
 @pytest.mark.threat(217)
-def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tmp_path: Path) -> None:
+def test_an_answer_older_than_a_revocation_serves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         registry = SlowRegistry()
         seller = shop(tmp_path, URI_2, protocols=registry)
@@ -308,9 +308,7 @@ def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tm
 
 
 @pytest.mark.parametrize(("seconds_old", "is_served"), [(3000, True), (3700, False)])
-def test_a_registry_that_is_away_closes_a_protocol_when_its_proof_is_too_old_and_for_a_time(
-    tmp_path: Path, seconds_old: int, is_served: bool
-) -> None:
+def test_an_absent_registry_closes_a_protocol_of_old_proof(tmp_path: Path, seconds_old: int, is_served: bool) -> None:
     async def main() -> None:
         registry = Registry(seconds_old)
         seller = shop(tmp_path, URI_2, protocols=registry)
@@ -465,7 +463,7 @@ async def test_signals_are_left_alone_on_request_and_in_other_threads(tmp_path: 
         await asyncio.to_thread(asyncio.run, serve())
 
 
-async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain(tmp_path: Path) -> None:
+async def test_an_agent_without_protocols_serves_its_documents(tmp_path: Path) -> None:
     host = Host(tmp_path)
     async with host.agent:
         with pytest.raises(Refused) as failure:

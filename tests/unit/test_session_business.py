@@ -75,7 +75,7 @@ def unknown(value: Nowhere) -> str:  # type: ignore[name-defined] # noqa: F821
 
 
 @pytest.mark.parametrize("function", [positional, variadic, undescribable, unknown, lambda value: value])
-def test_what_cannot_be_described_or_called_by_name_is_refused_and_not_offered(function: Any) -> None:
+def test_an_indescribable_function_is_not_offered(function: Any) -> None:
     offers = OfferedFunctions()
     with pytest.raises(Malformed) as refusal:
         offers.add(function)

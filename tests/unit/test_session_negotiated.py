@@ -69,7 +69,7 @@ def test_any_damage_makes_it_absent(tmp_path: Path, name: str) -> None:
         path.write_bytes(b"x")
 
 
-def test_damage_that_comes_later_is_noticed_when_the_document_is_read(tmp_path: Path) -> None:
+def test_later_damage_is_noticed_when_the_document_is_read(tmp_path: Path) -> None:
     protocols = kept(tmp_path)
     (ours,) = protocols.all()
     (tmp_path / "negotiated" / ours.hash / "project" / "document.md").write_text(CHANGED)

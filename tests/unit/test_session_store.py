@@ -25,7 +25,7 @@ def claimed(home: Path, peer: str = BUYER) -> SessionStore:
 
 
 @pytest.mark.threat(57)
-async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_path: Path) -> None:
+async def test_state_is_loaded_by_its_handler_role_and_pair_alone(tmp_path: Path) -> None:
     await store(tmp_path).put("a:b.c-1", b"\x00value")
     assert await store(tmp_path).load() == {"a:b.c-1": b"\x00value"}
     for changes in ({"wheel": "cd" * 32}, {"role": "requester"}, {"local": "did:wba:x.example"}, {"peer": "did:wba:y.example"}):
@@ -33,7 +33,7 @@ async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_
 
 
 @pytest.mark.threat(57)
-async def test_of_a_proved_peer_a_claim_of_its_did_reads_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_claimed_did_reaches_no_state_of_the_proved_one(tmp_path: Path) -> None:
     await store(tmp_path).put("card", b"4711")
     assert await claimed(tmp_path).load() == {}
     await claimed(tmp_path).put("card", b"evil")

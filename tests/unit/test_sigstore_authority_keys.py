@@ -99,7 +99,7 @@ def test_the_log_id_extends_the_note_key_id() -> None:
     assert len(log_id(LOG)) == 32
 
 
-def test_the_trust_config_names_the_services_where_they_are_reached(tmp_path: Path) -> None:
+def test_the_trust_config_names_the_services_addresses(tmp_path: Path) -> None:
     root = trust.trusted_root(create_keys(tmp_path / "sigstore", origin=ORIGIN, now=MADE), origin=ORIGIN, log_key=LOG.public)
     config = trust.trust_config(root, origin=ORIGIN, base_url="http://127.0.0.1:8080/")
     value = json.loads(config)

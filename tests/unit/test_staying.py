@@ -70,7 +70,7 @@ def simulated(body: Callable[[Market], Coroutine[Any, Any, None]]) -> None:
     run(main())
 
 
-def test_who_stays_is_asked_without_a_call_and_again_after_each_loss(caplog: pytest.LogCaptureFixture) -> None:
+def test_remaining_members_are_asked_without_a_call(caplog: pytest.LogCaptureFixture) -> None:
     async def body(market: Market) -> None:
         errors, seen = list[str](), list[Session]()
 

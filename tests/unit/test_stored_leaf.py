@@ -24,7 +24,7 @@ def test_every_kind_of_statement_comes_back_to_the_byte(leaf: bytes) -> None:
     assert len(kept) < 0.7 * len(leaf)
 
 
-def test_other_leaves_and_those_of_earlier_releases_are_stored_as_they_are() -> None:
+def test_leaves_of_earlier_releases_are_stored_unchanged() -> None:
     for leaf in (b'{"certificate":"MII="}', LEAVES[0]):
         assert stored(leaf, None) == leaf == restored(leaf)
 

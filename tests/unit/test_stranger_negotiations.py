@@ -36,7 +36,7 @@ def refused(negotiations: StrangerNegotiations, payer: Payer) -> float | None:
 
 
 @pytest.mark.threat(370)
-def test_after_failures_a_network_waits_longer_each_time_whatever_it_calls_itself() -> None:
+def test_failures_delay_a_network_under_every_name() -> None:
     clock = Clock()
     negotiations = StrangerNegotiations(8, clock=clock)
     for _ in range(FREE):

@@ -142,7 +142,7 @@ async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path,
 
 
 @pytest.mark.parametrize("idle", [0.01, 30.0])
-async def test_a_stream_in_the_sandbox_also_of_a_session_that_rests_between_two_items(tmp_path: Path, idle: float) -> None:
+async def test_a_resting_session_streams_in_the_sandbox(tmp_path: Path, idle: float) -> None:
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(idle=idle))
     try:
         async with meeting(tmp_path, sandbox=sandbox) as (session, _):
@@ -171,7 +171,7 @@ async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, f
         assert feed.made <= 40 + AHEAD
 
 
-async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler_asks_for_items(tmp_path: Path) -> None:
+async def test_a_slow_reader_stops_the_generator(tmp_path: Path) -> None:
     server, watcher, feed = feeding("feed", tmp_path), feeding("watcher", tmp_path), Feed()
     provide(server, feed)
     near, far = memory.pair()
@@ -254,7 +254,7 @@ async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str
         assert await session.call("count") == 7
 
 
-async def test_a_generator_that_is_silent_leaves_the_outcome_unknown_and_is_closed(tmp_path: Path, handler: str) -> None:
+async def test_a_silent_generator_is_closed_with_unknown_outcome(tmp_path: Path, handler: str) -> None:
     async with meeting(tmp_path, operation={"timeout": 1}) as (session, feed):
         # The handler with code has no timer of its own, so its failure is the 504 that came over the wire.
         with pytest.raises((OutcomeUnknown, OperationError), match="came within 1 second") as failure:
@@ -263,7 +263,7 @@ async def test_a_generator_that_is_silent_leaves_the_outcome_unknown_and_is_clos
         await asyncio.wait_for(feed.closed.wait(), 10)  # the other side's second began later
 
 
-async def test_a_caller_may_take_longer_than_the_operations_time_between_two_items(tmp_path: Path) -> None:
+async def test_a_caller_may_pause_longer_than_the_operation(tmp_path: Path) -> None:
     async with meeting(tmp_path, operation={"timeout": 1}) as (session, _), session.stream("watch", size=WINDOW + 2) as items:
         assert await anext(items) == 0
         await asyncio.sleep(1.5)  # nothing is owed meanwhile
@@ -350,9 +350,7 @@ async def test_a_connection_that_is_cut_in_the_middle(tmp_path: Path, lost: str)
                 await call
 
 
-async def test_a_finally_block_that_takes_for_ever_does_not_hold_the_end_of_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_endless_finally_block_does_not_hold_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invocations, "CANCELLING_TIME", 0.1)
     released, closed = asyncio.Event(), asyncio.Event()
 
@@ -409,7 +407,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
 
 @pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
 @pytest.mark.parametrize(("text", "code"), [("flood", "handler.failed"), ("late", "handler.failed")])
-async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
+async def test_an_unrequested_item_ends_the_handlers_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
         waiting = session.stream("watch")
         await anext(waiting)
@@ -424,7 +422,7 @@ async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_
         assert session.is_over
 
 
-async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp_path: Path) -> None:
+async def test_functions_of_the_wrong_kind_are_refused_at_the_start(tmp_path: Path) -> None:
     async def watch() -> int:
         return 1
 
@@ -443,7 +441,7 @@ async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp
         assert "watch, count" in refused.value.message
 
 
-async def test_a_function_that_yields_cannot_be_offered_for_negotiation(tmp_path: Path) -> None:
+async def test_a_yielding_function_cannot_be_offered(tmp_path: Path) -> None:
     made = feeding("feed", tmp_path)
     async with made.agent:
         with pytest.raises(Malformed) as refused:
@@ -478,7 +476,7 @@ async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
                 assert session.resumed is resumed
 
 
-async def test_a_handler_of_interface_1_goes_on_after_a_call_that_was_cancelled(tmp_path: Path) -> None:
+async def test_an_interface_1_handler_outlives_a_cancelled_call(tmp_path: Path) -> None:
     protocol = sharing(SHARING, interface=1)
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
     server, customer = (

@@ -33,7 +33,7 @@ async def met(registry: SimulatedRegistry, home: Path) -> None:
         assert await agent.candidates(TOPIC) == KNOWN
 
 
-async def test_a_topic_of_the_store_is_used_while_its_proof_is_young_enough(tmp_path: Path) -> None:
+async def test_a_stored_topic_is_used_while_its_proof_is_young(tmp_path: Path) -> None:
     registry = with_echo()
     await met(registry, tmp_path)
     async with offline(registry, tmp_path) as agent:
@@ -44,7 +44,7 @@ async def test_a_topic_of_the_store_is_used_while_its_proof_is_young_enough(tmp_
             await agent.candidates(TOPIC)
 
 
-async def test_a_verified_protocol_of_the_store_is_offered_for_its_topic(tmp_path: Path) -> None:
+async def test_a_stored_verified_protocol_is_offered_for_its_topic(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())

@@ -51,7 +51,7 @@ def simulated(test: Coroutine[Any, Any, None]) -> None:
     run(test)
 
 
-def test_no_window_of_time_has_more_than_the_burst_and_one_a_second() -> None:
+def test_every_window_has_the_burst_and_one_a_second() -> None:
     async def main() -> None:
         asked = queue()
         for number in range(40):
