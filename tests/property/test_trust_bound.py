@@ -109,7 +109,7 @@ def test_step_2_a_principal_lends_half_shared_by_its_vouches(case: Case) -> None
 
 @SEARCH
 @given(cases())
-def test_step_3_a_set_without_seed_has_twice_its_net_inflow(case: Case) -> None:
+def test_step_3_a_seedless_set_has_at_most_twice_its_net_inflow(case: Case) -> None:
     lent = whole(flows(case.graph, case.amounts, case.seed, least=case.least, most=case.most))
     sets = sets_of(case)
     assert (sets.members @ whole(case.amounts) <= 2 * (sets.entered @ lent - sets.left @ lent)).all()

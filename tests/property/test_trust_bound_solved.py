@@ -91,7 +91,7 @@ def test_step_1_a_round_is_monotone_and_begins_upwards(anchors: int) -> None:
 
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_step_3_a_set_without_seed_has_twice_its_net_inflow(anchors: int, size: int) -> None:
+def test_step_3_a_seedless_set_has_at_most_twice_its_net_inflow(anchors: int, size: int) -> None:
     graph = Graph(anchors)
     x, inside = graph.amounts("x"), PEOPLE[-size:]
     flows = graph.flows(x)
