@@ -32,6 +32,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -224,7 +225,7 @@ class CallTable:
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
             sent = call.given_to is not None and self._session.is_reissued and not call.has_begun and not call.is_unread(error)
             why = f"The session ended ({error.code}): {error.message}"
-            call.settle(call.unknown(why, error.peer_code) if sent else error)
+            call.settle(call.unknown(why, error.peer_code) if sent else copy(error))
 
     # The caller's side
 
@@ -284,7 +285,7 @@ class CallTable:
     def _enter(self, call: OpenCall) -> OpenCall:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
         if self._error is not None:
-            raise self._noted(self._error)
+            raise self._noted(copy(self._error))
         self._open[call.number] = call
         return call
 
