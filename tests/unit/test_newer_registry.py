@@ -10,8 +10,9 @@ import pytest
 from fetching import fetcher, known_in
 from lying import indexes, seen, voted, with_leaf
 from signers import ORIGIN, Signer, signed
-from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
+from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
 
+from treaty_client.audit.auditor import audit
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.audit import Replay
@@ -265,6 +266,11 @@ async def test_the_error_names_the_release_that_the_registry_recommends(recommen
         with pytest.raises(VerificationFailed) as failure:
             await agent.topic(TOPIC)
         assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+    registry.tamper = SimulatedRegistry.tamper
+    with pytest.raises(Malformed) as audited:
+        await audit(NAME, tmp_path / "log", tmp_path, registry.network(), progress=lambda *_: None)
+    assert audited.value.code == "registry.newer"
+    assert ("Upgrade to" in audited.value.fix) == (recommended == "9.1")
 
 
 async def test_what_rests_on_an_unknown_grant_is_unknown(tmp_path: Path) -> None:
