@@ -193,6 +193,7 @@ NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set
 ]
 
 
+@pytest.mark.threat(400)
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
 async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
@@ -218,6 +219,7 @@ async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
     assert f"Leaf {index}" in stopped.value.message
 
 
+@pytest.mark.threat(400)
 async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
     registry = with_echo()
     (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
@@ -226,6 +228,7 @@ async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: P
     assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
 
 
+@pytest.mark.threat(400)
 @pytest.mark.parametrize(
     ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
 )
@@ -239,6 +242,7 @@ async def test_a_critical_type_stands_for_its_subject(
     assert await outcome(registry, tmp_path) == (said, listed)
 
 
+@pytest.mark.threat(400)
 async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) -> None:
     registry = with_echo()
     registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"all": True}, critical=["type"])))
