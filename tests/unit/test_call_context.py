@@ -21,7 +21,7 @@ from treaty_agent.sessions.call_context import context_parameter
 from treaty_agent.sessions.interfaces import Capacity
 from treaty_agent.sessions.operations import Functions, OfferedFunctions, capability_of
 from treaty_agent.testing import PeerDouble, Simulation, run
-from treaty_consensus.errors import Malformed
+from treaty_consensus.errors import Malformed, TreatyError
 from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
 APPOINTMENT = ROOT / "examples" / "appointment"
+PAYMENT = ROOT / "tests" / "support" / "payment"
 TOPIC = "social/greeting"
 SHOP = "ws://shop.example"
 
@@ -341,6 +342,48 @@ class Older(Tap):
     def receive(self) -> str | bytes | None:
         message = super().receive()
         return message.replace('"callContext"', '"other"') if isinstance(message, str) else message
+
+
+def test_a_function_calls_back_while_its_agent_drains() -> None:
+    async def main() -> None:
+        async with Simulation([PAYMENT]) as simulation:
+            uri, called, may_ask = simulation.uri("payment"), asyncio.Event(), asyncio.Event()
+            host, guest = simulation.agent("host.example"), simulation.agent("guest.example")
+
+            @host.provides(uri, role="payee")
+            async def pay(amount: int) -> str:
+                called.set()
+                await may_ask.wait()
+                (session,) = host.sessions()
+                return f"approved: {await session.call('approve', amount=amount)}"
+
+            @host.provides(uri, role="payee")
+            async def count() -> int:
+                return 7
+
+            async def approve(amount: int) -> bool:
+                return amount <= 100
+
+            async def numbers() -> AsyncIterator[int]:
+                yield 0
+
+            connected = guest.connect("wss://host.example", protocols=[uri], role="payer", serving=[approve, numbers])
+            async with simulation.serving(host), connected as session:
+                paying = asyncio.create_task(session.call("pay", amount=1))
+                await called.wait()
+                (served,) = host.sessions()
+                draining = asyncio.create_task(host.drain())
+                await asyncio.sleep(1)
+                with pytest.raises(TreatyError) as refused:
+                    await served.call("approve", amount=2)  # of the application, and not of the function
+                assert refused.value.code == "session.draining"
+                may_ask.set()
+                assert await paying == "approved: True"
+                await draining
+                assert session.error is not None
+                assert session.error.code == "session.draining"
+
+    run(main())
 
 
 # In logs and events

@@ -10,8 +10,9 @@ import pytest
 from fetching import fetcher, known_in
 from lying import indexes, seen, voted, with_leaf
 from signers import ORIGIN, Signer, signed
-from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
+from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
 
+from treaty_client.audit.auditor import audit
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.audit import Replay
@@ -190,6 +191,7 @@ NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set
 ]
 
 
+@pytest.mark.threat(400)
 @pytest.mark.sample(4)
 @pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
 async def test_a_statement_without_use_disables_its_subject_alone(
@@ -215,6 +217,7 @@ async def test_a_statement_without_use_disables_its_subject_alone(
     assert f"Leaf {index}" in stopped.value.message
 
 
+@pytest.mark.threat(400)
 async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
     registry = with_echo()
     (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
@@ -223,6 +226,7 @@ async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: P
     assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
 
 
+@pytest.mark.threat(400)
 @pytest.mark.parametrize(
     ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
 )
@@ -236,6 +240,7 @@ async def test_a_critical_type_stands_for_its_subject(
     assert await outcome(registry, tmp_path) == (said, listed)
 
 
+@pytest.mark.threat(400)
 async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) -> None:
     registry = with_echo()
     registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"all": True}, critical=["type"])))
@@ -263,6 +268,11 @@ async def test_the_error_names_the_recommended_release(recommended: str, fix: st
         with pytest.raises(VerificationFailed) as failure:
             await agent.topic(TOPIC)
         assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+    registry.tamper = SimulatedRegistry.tamper
+    with pytest.raises(Malformed) as audited:
+        await audit(NAME, tmp_path / "log", tmp_path, registry.network(), progress=lambda *_: None)
+    assert audited.value.code == "registry.newer"
+    assert ("Upgrade to" in audited.value.fix) == (recommended == "9.1")
 
 
 async def test_what_rests_on_an_unknown_grant_is_unknown(tmp_path: Path) -> None:

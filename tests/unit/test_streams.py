@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from treaty_agent.sessions.wire import CALL_ROOM
 from treaty_agent.transport import memory
 from treaty_anp.transcript import replay
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+from treaty_io.errors import PeerUnavailable
 from treaty_sandbox.passivation import Passivation
 from treaty_sandbox.runtime import SandboxRuntime
 
@@ -326,6 +328,24 @@ async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
         with pytest.raises(TreatyError):
             while True:
                 await anext(items)
+
+
+async def test_each_stream_that_one_loss_breaks_names_its_own_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "treaty_agent.sessions.middleware"):
+        async with meeting(tmp_path) as (session, _):
+            streams = [session.stream("watch", size=1_000) for _ in range(3)]
+            for items in streams[:2]:
+                await anext(items)
+            await session.close()
+            broken = []
+            for items in streams:
+                with pytest.raises(PeerUnavailable) as ended:
+                    while True:
+                        await anext(items)
+                broken.append(ended.value)
+    traces = {error.trace_id for error in broken} - {""}
+    assert (len(traces), session.error and session.error.trace_id) == (3, ""), "the error of the session is of no call"
+    assert traces == set(re.findall(r"call out watch .* session.closed, .* trace=(\w+)", caplog.text))
 
 
 @pytest.mark.parametrize("lost", ["watcher", "feed"])

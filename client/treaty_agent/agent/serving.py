@@ -219,9 +219,9 @@ class ServingAgent(ABC):
 
     async def drain(self) -> None:
         """Stop serving in good order: close the ports, refuse new sessions with 503, let calls under way finish for at most
-        `timeouts.drain` seconds, and end the sessions of other agents. Their peers connect again, and repeat calls that were not
-        begun. Streams get two seconds, then they end with a retryable error. Sessions that this agent opened go on until
-        `aclose`.
+        `timeouts.drain` seconds, and end the sessions of other agents. A function under way may call back. Peers connect again,
+        and repeat calls that were not begun. Streams get two seconds, then they end with a retryable error. Sessions that this
+        agent opened go on until `aclose`.
 
         For good: this agent takes no further sessions. Safe to repeat. Never raises.
         """

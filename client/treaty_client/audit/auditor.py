@@ -147,7 +147,7 @@ async def audit(
     mirror = Mirror(folder, trusted, evidence)
     # Other anchors change results of all epochs, so nothing of such a replay is another one's.
     snapshots = Snapshots(folder, own_key) if own_key is not None and options.anchors is None else None
-    async with RegistryClient(registry.base_url, network) as client:
+    async with RegistryClient(registry.base_url, network) as client, client.advising():
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
