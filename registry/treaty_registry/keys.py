@@ -92,12 +92,12 @@ class Operator:
 
         `now`: POSIX seconds. During an overlap the keys before are needed too.
         """
-        held = {key.verifier: key for key in (self.log_key, self.clock_key, *self.next)}
+        own = {key.verifier: key for key in (self.log_key, self.clock_key, *self.next)}
         term, before = keys.newest, keys.terms[-2:-1]
         ended = [key for old in before for key in (old.log, old.clock) if key and key not in (term.log, term.clock)]
         needed = [term.log, term.clock, *(ended if now < term.until else ())]
-        missing = [str(key) for key in needed if key not in held]
-        if missing and len(keys.terms) > 1 and any(past.log in held or past.clock in held for past in keys.terms):
+        missing = [str(key) for key in needed if key not in own]
+        if missing and len(keys.terms) > 1 and any(past.log in own or past.clock in own for past in keys.terms):
             raise Untrusted(
                 KeysCode.MISSING,
                 f"The keys of {keys.name} were rotated at leaf {term.since - 1}. The data directory lacks {', '.join(missing)}.",
@@ -109,8 +109,8 @@ class Operator:
                 "The log in this database has other keys than the ones in the data directory.",
                 fix="Start with the data directory and the database that belong together.",
             )
-        earlier = tuple(held[key] for key in ended if key in held)
-        return CheckpointSigner(held[term.log], held[term.clock], earlier, term.until)
+        earlier = tuple(own[key] for key in ended if key in own)
+        return CheckpointSigner(own[term.log], own[term.clock], earlier, term.until)
 
     @property
     def origin(self) -> str:
@@ -154,11 +154,11 @@ class Operator:
         if not any(term.authority for term in keys.terms):
             return self.authority
         named = next((term.authority for term in reversed(keys.terms) if term.authority and now >= term.until), None)
-        held = [each for each in (self.authority, self.next_authority) if each]
+        authorities = [each for each in (self.authority, self.next_authority) if each]
         if named is not None:
-            return next((each for each in held if each.public == named.public), None)
+            return next((each for each in authorities if each.public == named.public), None)
         first = keys.terms[0].log.public
-        return next((each for each in held if trusted_root(each, origin=self.origin, log_key=first) == root), None)
+        return next((each for each in authorities if trusted_root(each, origin=self.origin, log_key=first) == root), None)
 
     def genesis(self) -> Genesis:
         """Return the body of leaf 0."""

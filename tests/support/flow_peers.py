@@ -322,7 +322,7 @@ def agent(name: str, home: Path, *offers: ProtocolOffer, clock: Callable[[], Now
     functions.add(getProductInfo)
 
     def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), made.functions
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, name=request.role), made.functions
 
     own = identity(f"{name}.example")
     hosts = HandlerHosts(own.did, home / name, runtime, served)

@@ -59,7 +59,7 @@ async def agent(registry: SimulatedRegistry, home: Path, **options: Any) -> Asyn
     functions.add(getProductInfo)
 
     def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), functions
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, name=request.role), functions
 
     async with fetcher(registry, home, **options) as source:
         hosts = HandlerHosts(identity.did, home, runtime, served)

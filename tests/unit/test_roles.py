@@ -82,22 +82,22 @@ def test_roles_fit_by_name_or_by_served_operations() -> None:
 
 def test_an_open_role_follows_the_peers() -> None:
     for is_initiator, peer, expected in [(False, "payer", "payee"), (True, "bell", "hearer"), (False, "equal", "equal")]:
-        found = choose_role(manifest(), is_initiator=is_initiator, wanted="", peer_role=peer)
+        found = choose_role(manifest(), is_initiator=is_initiator, name="", peer_role=peer)
         assert found.name == expected
     for peer in ("", "nobody", "payee"):  # open, unknown, and one that two roles fit
         with pytest.raises(Refused) as refused:
-            choose_role(manifest(), is_initiator=True, wanted="", peer_role=peer)
+            choose_role(manifest(), is_initiator=True, name="", peer_role=peer)
         assert refused.value.code == "session.role"
 
 
 def test_a_calling_responder_meets_a_serving_initiator() -> None:
     both = manifest()
     pushed = replace(both, roles={name: both.roles[name] for name in ("bell", "hearer")})
-    assert choose_role(pushed, is_initiator=True, wanted="", peer_role="bell").name == "hearer"
-    assert choose_role(pushed, is_initiator=True, wanted="").name == "bell"
-    assert choose_role(pushed, is_initiator=False, wanted="", peer_role="bell").name == "hearer"
+    assert choose_role(pushed, is_initiator=True, name="", peer_role="bell").name == "hearer"
+    assert choose_role(pushed, is_initiator=True, name="").name == "bell"
+    assert choose_role(pushed, is_initiator=False, name="", peer_role="bell").name == "hearer"
     with pytest.raises(Refused) as refused:
-        choose_role(pushed, is_initiator=True, wanted="", peer_role="nobody")
+        choose_role(pushed, is_initiator=True, name="", peer_role="nobody")
     assert refused.value.code == "session.role"
 
 

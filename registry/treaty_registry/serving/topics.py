@@ -250,7 +250,7 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
     candidates = []
     for row in rows:
         digest = row["document"].hex()
-        counted = votes.get(digest)
+        vote = votes.get(digest)
         candidates.append(
             Candidate(
                 hash=digest,
@@ -261,8 +261,8 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
                 status=row["status"],
                 successor=row["successor"],
                 reports=row["reports"],
-                support=counted.support if counted else None,
-                opposition=counted.opposition if counted else None,
+                support=vote.support if vote else None,
+                opposition=vote.opposition if vote else None,
             )
         )
     return candidates
