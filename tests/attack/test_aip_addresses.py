@@ -71,9 +71,9 @@ async def private_service() -> AsyncIterator[tuple[str, list[bytes]]]:
 @pytest.mark.threat(232)
 @pytest.mark.parametrize("address", [*INTERNAL, *OTHER_FORMS])
 async def test_003_74_a_node_registers_only_its_own_address(address: str) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        await made.agent("a", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        await network.agent("a", gateway)
         before = gateway.get_registered_nodes()
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
@@ -150,9 +150,9 @@ async def test_003_74_an_internal_address_is_not_disclosed() -> None:
 
 @pytest.mark.threat(232)
 async def test_003_74_a_refused_registration_moves_no_node() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await GatewayServiceStub(channel).RegisterAgent(aip_pb2.AgentInfo(agent_id="m", address=second.address))
@@ -183,8 +183,8 @@ async def test_003_74_a_refused_update_keeps_no_address() -> None:
 
 @pytest.mark.threat(232)
 async def test_003_74_an_agent_dials_no_other_form_of_an_address() -> None:
-    async with nodes() as made, private_service() as (address, heard):
-        agent = await made.agent("a")
+    async with nodes() as network, private_service() as (address, heard):
+        agent = await network.agent("a")
         for form in (f"ipv4:{address}", f"dns://{address}/x:1", f"unix:{address}"):
             with pytest.raises(OperationError):
                 await agent.call_tool("t", address=form)
@@ -233,16 +233,16 @@ async def test_003_74_tls_checks_the_name_and_not_the_address() -> None:
         chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
         return Security(certificate=(chain, issued.private_key_pem.bytes()), authority=authority.cert_pem.bytes())
 
-    async with nodes() as made:
-        gateway = await made.gateway(security=secured("127.0.0.1"))
-        first = await made.agent("a", gateway, security=secured("127.0.0.1"))
-        named = await made.agent("b", gateway, security=secured("localhost"), address="localhost:0")
+    async with nodes() as network:
+        gateway = await network.gateway(security=secured("127.0.0.1"))
+        first = await network.agent("a", gateway, security=secured("127.0.0.1"))
+        named = await network.agent("b", gateway, security=secured("localhost"), address="localhost:0")
         assert isinstance(info := gateway.get_registered_nodes()["b"], AgentInfo)
         assert info.address.startswith("localhost:")
         await begin(first, "b")
         assert told(await named.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         # Its certificate is for another name than the one that it registered.
-        await made.agent("c", gateway, security=secured("127.0.0.1"), address="localhost:0")
+        await network.agent("c", gateway, security=secured("127.0.0.1"), address="localhost:0")
         session = await begin(first, "c")
         status, text = told(await first.receive_feedback(session, "c"))
         assert status is SessionStatus.STOP_RESPONSE

@@ -94,16 +94,16 @@ def secure(folder: Path, name: str, **options: Any) -> Security:
 
 @pytest.mark.threat(230)
 async def test_003_68_a_strict_gateway_serves_proved_callers_alone(tmp_path: Path) -> None:
-    async with nodes() as made:
+    async with nodes() as network:
         identity = Identity.create()
-        gateway = await made.gateway(security=secure(tmp_path, "g", identity=identity))
-        first = await made.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
-        second = await made.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
+        gateway = await network.gateway(security=secure(tmp_path, "g", identity=identity))
+        first = await network.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
+        second = await network.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
         session = await begin(first, "b")
         assert told(await second.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         await second.submit_feedback(session, "a", "hi")
         assert told(await first.receive_feedback(session, "b"))[1] == "hi"
-        stranger = await made.agent("m")
+        stranger = await network.agent("m")
         with pytest.raises(OperationError) as error:
             await stranger.register_to_gateway(gateway.address)
         assert error.value.status == 401
@@ -117,8 +117,8 @@ async def test_003_68_a_strict_gateway_serves_proved_callers_alone(tmp_path: Pat
 
 @pytest.mark.threat(230)
 async def test_003_68_a_proof_serves_once_for_one_host_and_method(tmp_path: Path) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g"))
+    async with nodes() as network:
+        gateway = await network.gateway(security=secure(tmp_path, "g"))
         caller = secure(tmp_path, "caller")
         path = "/grpc_service.GatewayService/GetNodes"
         async with grpc.aio.insecure_channel(gateway.address) as channel:
@@ -141,10 +141,10 @@ async def test_003_68_a_proof_serves_once_for_one_host_and_method(tmp_path: Path
 
 @pytest.mark.threat(230)
 async def test_003_68_no_other_did_takes_over_a_node(tmp_path: Path) -> None:
-    async with nodes() as made:
+    async with nodes() as network:
         (tmp_path / "g").mkdir()
-        gateway = await made.gateway(security=Security(home=tmp_path / "g"))
-        await made.agent("a", gateway, security=secure(tmp_path, "a"))
+        gateway = await network.gateway(security=Security(home=tmp_path / "g"))
+        await network.agent("a", gateway, security=secure(tmp_path, "a"))
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             other = secure(tmp_path, "other").proof(gateway.address, "/grpc_service.GatewayService/DeregisterNode")
@@ -161,16 +161,16 @@ async def test_003_68_tls_protects_all_calls(tmp_path: Path) -> None:
     issued = authority.issue_cert("127.0.0.1")
     chain, key = b"".join(each.bytes() for each in issued.cert_chain_pems), issued.private_key_pem.bytes()
     tls = {"certificate": (chain, key), "authority": authority.cert_pem.bytes()}
-    async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g", **tls))
-        agent = await made.agent("a", gateway, security=secure(tmp_path, "a", **tls))
+    async with nodes() as network:
+        gateway = await network.gateway(security=secure(tmp_path, "g", **tls))
+        agent = await network.agent("a", gateway, security=secure(tmp_path, "a", **tls))
         assert sorted(gateway.get_registered_nodes()) == ["a"]
         await agent.update_peers()
-        plain = await made.agent("b", security=Security(identity=Identity.create()))
+        plain = await network.agent("b", security=Security(identity=Identity.create()))
         with pytest.raises(OperationError) as error:
             await plain.register_to_gateway(gateway.address)
         assert error.value.status == 503
-        distrusting = await made.agent("c", security=Security(authority=trustme.CA().cert_pem.bytes()))
+        distrusting = await network.agent("c", security=Security(authority=trustme.CA().cert_pem.bytes()))
         with pytest.raises(OperationError) as error:
             await distrusting.register_to_gateway(gateway.address)
         assert error.value.status == 503
@@ -218,10 +218,10 @@ def test_003_73_sessions_and_inquiries_of_others_are_bounded() -> None:
 @pytest.mark.threat(231)
 async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
     bounds = Bounds(message=1000, calls=4)  # two of them for one network
-    async with nodes() as made:
-        gateway = await made.gateway(bounds=bounds)
-        first = await made.agent("a", gateway)
-        second = await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway(bounds=bounds)
+        first = await network.agent("a", gateway)
+        second = await network.agent("b", gateway)
         session = await begin(first, "b", "x" * 2000)
         assert "RESOURCE_EXHAUSTED" in told(await first.receive_feedback(session, "b"))[1]
         assert sorted(gateway.get_registered_nodes()) == ["a", "b"]
@@ -236,10 +236,10 @@ async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
 
 @pytest.mark.threat(231)
 async def test_003_73_an_agent_without_inquiries_ends_the_session() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first = await made.agent("a", gateway)
-        second = await made.agent("b", gateway, bounds=Bounds(inbox=5))
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first = await network.agent("a", gateway)
+        second = await network.agent("b", gateway, bounds=Bounds(inbox=5))
         session = await begin(first, "b")
         for _ in range(20):
             try:
@@ -263,10 +263,10 @@ async def test_003_72_a_handler_with_an_odd_error_hangs_nothing(caplog: pytest.L
     def fail(request: Any) -> None:
         raise Odd
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        caller = await made.agent("a", gateway)
-        made_tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        caller = await network.agent("a", gateway)
+        made_tool = await network.tool(Tool(LOOPBACK, "t"), gateway)
         made_tool.set_process_request_handler(fail)
         assert (await caller.call_tool("t")).is_error
         made_tool.set_process_request_handler(lambda request: 5)

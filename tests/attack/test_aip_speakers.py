@@ -127,14 +127,14 @@ async def test_003_75_a_proved_agent_speaks_for_itself_alone(tmp_path: Path) -> 
         (tmp_path / name).mkdir()
         return Security(identity=identity, require_did=True, home=tmp_path / name, **options)
 
-    async with nodes() as made, asyncio.timeout(60):
+    async with nodes() as network, asyncio.timeout(60):
         direct: Any = {"stub": AgentServiceStub, "stream_calling": "CallAgent"}
         names = {"a": caller.did}
-        receiver = await made.agent("b", security=security("b", Identity.create(), names=names))
-        served = await made.tool(Tool(LOOPBACK, "t", security=security("t", Identity.create(), names=names)))
+        receiver = await network.agent("b", security=security("b", Identity.create(), names=names))
+        served = await network.tool(Tool(LOOPBACK, "t", security=security("t", Identity.create(), names=names)))
         served.set_process_request_handler(lambda request: request.sender_id)
-        honest = await made.agent("a", security=security("a", caller))
-        false = await made.agent("a", security=security("m", liar))
+        honest = await network.agent("a", security=security("a", caller))
+        false = await network.agent("a", security=security("m", liar))
         session = await begin(false, "b", address=receiver.address, **direct)
         status, text = told(await false.receive_feedback(session, "b"))
         assert status is SessionStatus.STOP_RESPONSE
@@ -146,6 +146,6 @@ async def test_003_75_a_proved_agent_speaks_for_itself_alone(tmp_path: Path) -> 
         message = await receiver.receive_inquiry()
         assert (message.sender_id, told(message)[1]) == ("a", "hello")
         assert (await honest.call_tool("t", address=served.address)).content[0].text == "a"
-        under_its_did = await made.agent(liar.did, security=security("own", liar))
+        under_its_did = await network.agent(liar.did, security=security("own", liar))
         await begin(under_its_did, "b", address=receiver.address, **direct)
         assert (await receiver.receive_inquiry()).sender_id == liar.did

@@ -128,15 +128,15 @@ def test_it_is_tried_again_and_served_once_it_is_well(tmp_path: Path) -> None:
         seller = two(tmp_path, bad1=REVOKED)
         await seller.agent.prepare()
         await seller.agent.prepare()  # and begins no second round
-        asked = seller.protocols.fetched.count(uri(1))
+        tally = seller.protocols.fetched.count(uri(1))
         await asyncio.sleep(3 * provision.RETRY + 1)
-        assert seller.protocols.fetched.count(uri(1)) == asked + 2  # after one minute, and two more
+        assert seller.protocols.fetched.count(uri(1)) == tally + 2  # after one minute, and two more
         assert seller.protocols.fetched.count(URI_2) == 1
         registry: Any = seller.protocols
         registry.refused.clear()
         await asyncio.sleep(provision.MAX_RETRY)
         assert not seller.agent.unserved
-        assert seller.names() == ["unserved", "revoked"] + ["unserved"] * (asked + 1) + ["served"]
+        assert seller.names() == ["unserved", "revoked"] + ["unserved"] * (tally + 1) + ["served"]
         await seller.agent.aclose()
 
     run(main())
@@ -182,10 +182,10 @@ def test_a_dripping_registry_delays_no_other_protocol(tmp_path: Path) -> None:
         assert 3.0 <= now() - begun < 60.0
         assert {address: error.code for address, error in seller.agent.unserved.items()} == {uri(1): "agent.late"}
         async with meeting(seller) as wire:
-            with pytest.raises(Unavailable) as told:
+            with pytest.raises(Unavailable) as raised_error:
                 async with buyer(tmp_path / "early").agent.connect_over(wire, protocols=[uri(1)]):
                     pass
-        assert told.value.code == "session.protocol-unavailable"
+        assert raised_error.value.code == "session.protocol-unavailable"
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         await seller.agent.prepare()  # begins nothing that is under way
@@ -241,10 +241,10 @@ def test_an_agent_starts_without_its_registry(tmp_path: Path) -> None:
         seller = two(tmp_path, bad1=REVOKED, **{"product-info": AWAY})
         await seller.agent.prepare()
         async with meeting(seller) as wire:
-            with pytest.raises(Unavailable) as told:
+            with pytest.raises(Unavailable) as error:
                 async with buyer(tmp_path).agent.connect_over(wire, topic=TOPIC):
                     pass
-        assert told.value.code == "session.protocol-unavailable"
+        assert error.value.code == "session.protocol-unavailable"
         registry: Any = seller.protocols
         registry.refused.clear()
         await asyncio.sleep(provision.SOON + 1)

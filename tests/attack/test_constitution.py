@@ -123,22 +123,22 @@ def test_the_log_and_the_machine_see_the_time_of_witnesses() -> None:
     """Under the later rule each decision is at most five minutes ahead of the quorum that cosigned its input."""
     base = replace(open_log().parameters, rule="schulze-margins-v3", witnesses=Witnesses(VKEYS, 2))
     for times, is_refused in (((NOW, NOW, NOW), False), ((NOW, NOW, NOW - WEEK), False), ((NOW, NOW - WEEK, NOW - WEEK), True)):
-        made = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
-        made.agents = tuple(map(domain_signer, ANCHORS))
-        made.everybody_votes("none")
-        (due,) = made.replay.decide()
-        note = made.checkpoint().encode()
+        log = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
+        log.agents = tuple(map(domain_signer, ANCHORS))
+        log.everybody_votes("none")
+        (due,) = log.replay.decide()
+        note = log.checkpoint().encode()
         for witness, time in zip(WITNESSES, times, strict=True):
             note = cosigned(note, witness, time=time)
         body = replace(due.decision, input=replace(due.decision.input, witnessed=note.decode()))
-        facts = dict(made.replay.facts)
+        facts = dict(log.replay.facts)
         if not is_refused:
-            made.add(body, made.operator)
+            log.add(body, log.operator)
             continue
         with pytest.raises(Untrusted) as refused:
-            made.add(body, made.operator)
+            log.add(body, log.operator)
         assert refused.value.__cause__ is not None and "ahead of the witnesses" in str(refused.value.__cause__)
-        assert dict(made.replay.facts) == facts
+        assert dict(log.replay.facts) == facts
 
 
 def test_an_audit_shows_each_change_and_the_times_of_the_epochs(tmp_path: Path) -> None:

@@ -54,10 +54,10 @@ def sell(agent: Agent) -> None:
 async def attempt(shop: Agent, name: str, home: Path) -> TreatyError:
     """A stranger of another name each time, whose own code fails."""
     stranger = party(name, home, negotiators=ScriptedNegotiators(Script(code_error=Refused("negotiation.handler", "Bad."))))
-    made = party("shop", home)
-    made.agent = shop
+    side = party("shop", home)
+    side.agent = shop
     with pytest.raises(TreatyError) as refusal:
-        async with meeting(made) as tap, stranger.agent.connect_over(tap, requirement=WANTED):
+        async with meeting(side) as tap, stranger.agent.connect_over(tap, requirement=WANTED):
             raise AssertionError("a session without code")
     return refusal.value
 

@@ -48,19 +48,21 @@ HOSTILE: dict[str, tuple[Callable[[Files], Files], str]] = {
 }
 
 
-def wheel_for(made: Publication, change: Callable[[Files], Files] = lambda files: files) -> bytes:
+def wheel_for(publication: Publication, change: Callable[[Files], Files] = lambda files: files) -> bytes:
     """A wheel for this protocol, with `change` made to its files, and a RECORD that is right about them."""
-    about = replace(metadata(), protocol_uri=made.body.uri, protocol_hash=made.body.document.sha256)
+    about = replace(metadata(), protocol_uri=publication.body.uri, protocol_hash=publication.body.document.sha256)
     files = dict(read_wheel(*build_wheel({"__init__.py": b"handler = 1\n"}, about)).files)
     changed = change(files)
     wrong_record = changed.get(f"{DIST_INFO}/RECORD") != files[f"{DIST_INFO}/RECORD"]
     return zipped(changed if wrong_record else with_record(changed), zipfile.ZIP_DEFLATED)
 
 
-def attached(made: Publication, wheel: bytes) -> tuple[kinds.Handler, tuple[bytes, bytes]]:
+def attached(publication: Publication, wheel: bytes) -> tuple[kinds.Handler, tuple[bytes, bytes]]:
     """The statement that attaches a wheel, and the bytes that it names."""
     bundle = b'{"attested": true}'
-    body = kinds.Handler(made.body.uri, made.body.document.sha256, FILENAME, blob(wheel), f"{PACKAGE}:handler", blob(bundle))
+    body = kinds.Handler(
+        publication.body.uri, publication.body.document.sha256, FILENAME, blob(wheel), f"{PACKAGE}:handler", blob(bundle)
+    )
     return body, (wheel, bundle)
 
 
@@ -79,11 +81,13 @@ async def api(server: Server) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def of(server: Server, made: Publication) -> Publication:
+def of(server: Server, publication: Publication) -> Publication:
     """A publication at the registry that is running."""
-    uri = made.body.uri.replace("registry.example", server.about["origin"])
+    uri = publication.body.uri.replace("registry.example", server.about["origin"])
     return Publication(
-        kinds.Publish(uri, made.body.topic, made.body.document, made.body.card, "negotiated"), made.document, made.card
+        kinds.Publish(uri, publication.body.topic, publication.body.document, publication.body.card, "negotiated"),
+        publication.document,
+        publication.card,
     )
 
 
@@ -150,8 +154,8 @@ async def test_a_stop_ends_the_registry_during_hostile_work(api: httpx.AsyncClie
 def work(*changes: Callable[[Files], Files]) -> list[float]:
     """Seconds of processor time that reading each of these wheels takes, at best of five: in turn, because a processor that
     others use is not always as fast."""
-    made = publication(key_signer("anybody"))
-    wheels = [wheel_for(made, change) for change in changes]
+    statement = publication(key_signer("anybody"))
+    wheels = [wheel_for(statement, change) for change in changes]
     costs: list[list[float]] = [[] for _ in wheels]
     for _ in range(5):
         for wheel, taken in zip(wheels, costs, strict=True):

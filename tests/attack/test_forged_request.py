@@ -20,12 +20,12 @@ MALLORY = Identity.create("mallory.example")
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME)
-    made.now = NOW
+    listener = Listener(tmp_path, now=NOW - 2 * LIFETIME)
+    listener.now = NOW
     for identity in (ALICE, MALLORY):
-        made.knows(identity)
-    yield made
-    made.nonces.close()
+        listener.knows(identity)
+    yield listener
+    listener.nonces.close()
 
 
 def signer(identity: Identity) -> RequestSigner:

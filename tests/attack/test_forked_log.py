@@ -50,13 +50,13 @@ async def test_a_fork_that_a_receipt_shows_is_refused(tmp_path: Path) -> None:
         await agent.fetch(uri_of())
         seen = agent.registries.get(NAME.origin).seen
         fork = registry.rewritten(3, registry.leaves[4])
-        made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
-        index = fork.force(made.leaf)
+        statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+        index = fork.force(statement.leaf)
         receipt = fork.receipt(index)
-        assert Receipt.parse(receipt).verify(made.leaf, NAME.key)
+        assert Receipt.parse(receipt).verify(statement.leaf, NAME.key)
     async with fetcher(fork, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
-            await agent.head(NAME.origin).accept_receipt(receipt, made)
+            await agent.head(NAME.origin).accept_receipt(receipt, statement)
         assert failure.value.step == 2
         assert len(failure.value.evidence) == 2
         assert agent.registries.get(NAME.origin).seen == seen

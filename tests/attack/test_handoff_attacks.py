@@ -24,8 +24,8 @@ FORMER, KEY = b"f" * 32, b"k" * 32
 async def unsealed(request: pytest.FixtureRequest, database: str) -> AsyncIterator[World]:
     """Agents without a key: a client of the broker can write to every queue."""
     url = request.getfixturevalue("rabbit").url if request.param == "rabbitmq" else None
-    async with world(database, url) as made:
-        yield made
+    async with world(database, url) as scene:
+        yield scene
 
 
 @pytest.mark.sample(1)

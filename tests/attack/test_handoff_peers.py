@@ -25,11 +25,11 @@ def raw(message: object) -> bytes:
     return json.dumps({"handoff": message}).encode()
 
 
-async def queued(made: World, name: str, body: bytes) -> None:
+async def queued(world: World, name: str, body: bytes) -> None:
     """Put bytes into a queue, as another agent that has the key can."""
-    queue = made.name(name)
-    assert made.seal is not None
-    await (await made.broker()).publish(queue, made.seal.close(body, f"queue/{queue}"), 3)
+    queue = world.name(name)
+    assert world.seal is not None
+    await (await world.broker()).publish(queue, world.seal.close(body, f"queue/{queue}"), 3)
 
 
 @pytest.mark.sample(1)

@@ -154,11 +154,11 @@ async def test_a_mirror_without_a_leaf_is_passed_over(tmp_path: Path) -> None:
     fetcher, _ = agent(tmp_path, {"first.example": registry}, registry.now)
     async with fetcher:
         await fetcher.fetch(uri_of())
-    known, liar = known_in(tmp_path), registry.copy()
+    names, liar = known_in(tmp_path), registry.copy()
     leave_out(liar, kinds.Handler)
     fetcher, network = agent(tmp_path, {"second.example": registry, "first.example": liar}, registry.now + 700)
     async with fetcher:
         registry.cosigned = liar.cosigned = registry.now + 700
         assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
     assert network.asked[:3] == ["registry.example", "first.example", "second.example"]
-    assert known_in(tmp_path) == known
+    assert known_in(tmp_path) == names

@@ -137,7 +137,7 @@ async def test_going_back_to_an_older_handler_stops(tmp_path: Path) -> None:
 @pytest.mark.threat(16)
 async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
     registry = with_echo()
-    first = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    first = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     registry.attach(release="2")
     registry.add(kinds.Status(uri_of(), "revoked", wheel=first.wheel.sha256), ALICE)
     await seen(registry, tmp_path)
@@ -262,7 +262,7 @@ async def test_a_guests_publish_is_not_repeated_under_a_newer_grant(tmp_path: Pa
 
 async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path) -> None:
     registry = with_echo()
-    parameters = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Parameters))
+    parameters = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Parameters))
     registry.add(msgspec.structs.replace(parameters, horizon_epochs=parameters.horizon_epochs + 1), OPERATOR)
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Parameters, -1)
@@ -273,7 +273,9 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
 @pytest.mark.parametrize("what", ["status", "handler_status"])
 async def test_a_lock_carries_a_withdrawn_version_to_another_machine(tmp_path: Path, what: str) -> None:
     registry = with_echo()
-    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    wheel = next(
+        statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    ).wheel.sha256
     of = wheel if what == "handler_status" else None
     async with fetcher(registry, tmp_path) as agent:
         export(await agent.fetch(uri_of()), tmp_path / "out")

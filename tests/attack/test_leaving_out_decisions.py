@@ -49,7 +49,11 @@ async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegist
 async def test_a_decision_unlinked_to_the_seen_one_stops(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
     voted(decided)
     await seen(decided, tmp_path)
-    newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    newest = [
+        statement
+        for _, statement in decided.statements()
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
+    ][-1]
     assert isinstance(newest.body, kinds.Decision) and newest.body.previous is not None
     honest: dict[str, Any] = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
     changes: dict[str, dict[str, Any]] = {
@@ -78,7 +82,11 @@ async def followed(registry: SimulatedRegistry, home: Path, epochs: int) -> str:
 
 
 def newest_decision(registry: SimulatedRegistry) -> Statement:
-    return [made for _, made in registry.shown() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    return [
+        statement
+        for _, statement in registry.shown()
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
+    ][-1]
 
 
 @pytest.mark.threat(17)

@@ -87,10 +87,10 @@ async def audited(registry: SimulatedRegistry, folder: Path, *files: bytes) -> A
     return await audit(NAME, folder, folder / "evidence", registry.network(), progress=silent, options=options)
 
 
-async def accused(registry: SimulatedRegistry, folder: Path, made: Stamped) -> str | None:
+async def accused(registry: SimulatedRegistry, folder: Path, stamped: Stamped) -> str | None:
     """What an auditor says who is given a stamped statement; None where the log holds."""
     try:
-        await audited(registry, folder, made.format())
+        await audited(registry, folder, stamped.format())
     except Untrusted as error:
         assert error.code == "audit.left-out"
         return error.message
@@ -100,12 +100,12 @@ async def accused(registry: SimulatedRegistry, folder: Path, made: Stamped) -> s
 @pytest.mark.threat(361)
 async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
-    proof = stamped_by(*FOUR[:3])(made.leaf)
+    statement = signed(ballot(registry, 0), BOB)
+    proof = stamped_by(*FOUR[:3])(statement.leaf)
     close(registry)
-    said = await accused(registry, tmp_path, proof)
-    assert said is not None and made.id in said and BOB.did in said
-    registry.submit(made.leaf)
+    accusations = await accused(registry, tmp_path, proof)
+    assert accusations is not None and statement.id in accusations and BOB.did in accusations
+    registry.submit(statement.leaf)
     assert await accused(registry, tmp_path, proof) is not None, "too late is left out of the epoch"
 
 
@@ -115,16 +115,16 @@ async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> No
     registry = witnessed(at_the_close())
     made = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
     close(registry)
-    said = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
-    assert said is not None and f"{kind} {made.id}" in said
+    accusations = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
+    assert accusations is not None and f"{kind} {made.id}" in accusations
 
 
 async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
-    registry.submit(made.leaf)
+    statement = signed(ballot(registry, 0), BOB)
+    registry.submit(statement.leaf)
     close(registry)
-    proof = stamped_by(*FOUR)(made.leaf)
+    proof = stamped_by(*FOUR)(statement.leaf)
     report = await audited(registry, tmp_path, proof.format())
     assert report.logged == (proof,)
     later = registry.copy()
@@ -134,12 +134,12 @@ async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
 
 async def test_two_of_four_witnesses_always_suffice(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
+    statement = signed(ballot(registry, 0), BOB)
     for chosen in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
         fork = registry.copy()
         close(fork, *chosen)
         # The fourth witness is the registry's friend, and stamped nothing.
-        assert await accused(fork, tmp_path / chosen[0].name / chosen[1].name, stamped_by(*FOUR[:3])(made.leaf)) is not None
+        assert await accused(fork, tmp_path / chosen[0].name / chosen[1].name, stamped_by(*FOUR[:3])(statement.leaf)) is not None
 
 
 def tampered(leaf: bytes) -> bytes:
@@ -238,12 +238,12 @@ async def test_of_two_ballots_that_follow_each_other_both_are_owed(tmp_path: Pat
 
 def test_a_strangers_key_counts_in_development_alone() -> None:
     registry, stranger = witnessed(at_the_close()), key_signer("stranger")
-    made = signed(ballot(registry, 0), stranger)
+    statement = signed(ballot(registry, 0), stranger)
     log = registry.facts["log"]
     assert isinstance(log, LogFact)
-    found = stamped.admissible(registry.facts, log, "development", [made], len(registry.leaves))
-    assert [verified.statement for verified in found] == [made]
-    assert not stamped.admissible(registry.facts, log, "open", [made], len(registry.leaves))
+    statements = stamped.admissible(registry.facts, log, "development", [statement], len(registry.leaves))
+    assert [verified.statement for verified in statements] == [statement]
+    assert not stamped.admissible(registry.facts, log, "open", [statement], len(registry.leaves))
 
 
 def test_a_stamped_file_has_one_spelling_and_one_order() -> None:
@@ -281,8 +281,8 @@ def taken(registry: SimulatedRegistry, stamps: Iterable[Stamped]) -> list[bytes]
     """The stamped statements that the log would take now."""
     log = registry.facts["log"]
     assert isinstance(log, LogFact)
-    found = admissible(registry.facts, log, "development", [each.statement for each in stamps], len(registry.leaves))
-    return [verified.statement.leaf for verified in found]
+    statements = admissible(registry.facts, log, "development", [each.statement for each in stamps], len(registry.leaves))
+    return [verified.statement.leaf for verified in statements]
 
 
 @pytest.mark.threat(362)

@@ -149,16 +149,16 @@ async def test_a_fork_by_a_copied_key_is_noticed_at_its_return(
         await log(registry, grant(WRITER, 9), WRITER)
         victim = domain_signer("victim.example")
         web.serve(victim)
-        shown = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
+        statement = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
         with capture_logs() as logged:
-            refusal = await refuse(registry, shown)
+            refusal = await refuse(registry, statement)
         assert refusal.code == "log.forked"
         (cried,) = [entry for entry in logged if entry["log_level"] == "critical"]
         heads = Equivocation.parse(cried["proof"].encode()).verify()
         assert {head.root for head in heads} == {elsewhere.head.root, registry.head.root}
         await log(registry, grant(WRITER, 2), WRITER)
         with capture_logs() as logged:
-            await refuse(registry, shown)
+            await refuse(registry, statement)
         first, second = Equivocation.parse(logged[0]["proof"].encode()).verify()
         assert (first.root, second.root) == (elsewhere.head.root, registry.head.root)
         await log(registry, ballot(registry), victim)

@@ -165,14 +165,14 @@ def test_a_decision_by_somebody_else(honest: LogBuilder) -> None:
 
 def lying(blob: bytes, *path: str | int) -> bytes:
     """The same transcript or roll, but for one number."""
-    made = canonical.parse_json(blob, limit=2**20)
+    value = canonical.parse_json(blob, limit=2**20)
     *way, last = path
-    place = made
+    place = value
     for name in way:
         place = place[name]
     assert place[last] != "7"
     place[last] = "7"
-    return canonical.dumps(made)
+    return canonical.dumps(value)
 
 
 def named(blob: bytes) -> Blob:

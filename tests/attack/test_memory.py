@@ -154,13 +154,15 @@ async def test_trust_that_is_taken_back_forgets_and_starts_anew(tmp_path: Path) 
 async def test_everything_that_may_change_may_change(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
-    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    wheel = next(
+        statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    ).wheel.sha256
 
     def logged(body: kinds.Body, signer: Signer = ALICE) -> Callable[[], object]:
         return lambda: registry.add(body, signer)
 
-    card = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish)).card
-    parameters = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Parameters))
+    card = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)).card
+    parameters = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Parameters))
     changes: list[Callable[[], object]] = [
         lambda: registry.attach(release="2"),
         logged(kinds.Status(uri_of(), "deprecated")),

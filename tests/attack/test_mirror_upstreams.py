@@ -103,11 +103,11 @@ async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgre
                     answers["/checkpoint"] = sign(Checkpoint(key.name, honest.size, b"\7" * 32).format(), [key])
                     await not_ready(mirror, "mirror.stopped")
                 assert any(entry["log_level"] == "critical" for entry in logged)
-                said = await refusal(mirror)
-                (kept,) = (tmp_path / "mirror" / "evidence").iterdir()
-                heads = Equivocation.parse(kept.read_bytes()).verify()
+                error = await refusal(mirror)
+                (file,) = (tmp_path / "mirror" / "evidence").iterdir()
+                heads = Equivocation.parse(file.read_bytes()).verify()
                 assert {head.root for head in heads} == {honest.root, b"\7" * 32}
-                assert str(kept) in said["fix"]
+                assert str(file) in error["fix"]
                 # It follows no further, even if the upstream is honest again.
                 answers.clear()
                 await log(registry, grant(WRITER, 1), WRITER)
@@ -210,8 +210,8 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             answers[f"/tile/entries/000.p/{len(leaves)}"] = encode_bundle(leaves)
             answers["/checkpoint"] = sign(text, [operator.log_key, operator.clock_key], time=NOW)
             await not_ready(mirror, "mirror.stopped")
-            said = await refusal(mirror)
-            assert "audit.leaf" in said["detail"] and mirror.head is before
+            error = await refusal(mirror)
+            assert "audit.leaf" in error["detail"] and mirror.head is before
 
 
 @pytest.mark.threat(302)

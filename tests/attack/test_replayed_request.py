@@ -20,11 +20,11 @@ BOTH_FORMS = pytest.mark.parametrize("legacy", [False, True])
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
-    made.now = NOW
-    made.knows(ALICE)
-    yield made
-    made.nonces.close()
+    listener = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
+    listener.now = NOW
+    listener.knows(ALICE)
+    yield listener
+    listener.nonces.close()
 
 
 def sign(*, legacy: bool = False, url: str = URL, at: float = NOW) -> dict[str, str]:

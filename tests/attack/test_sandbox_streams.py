@@ -154,11 +154,11 @@ async def test_interface_1_has_no_new_events_or_effects() -> None:
 def rules(result: dict[str, Any] | None = None) -> SessionRules:
     operations = {**KINDS["operations"], "watch": {**TEXTS, "result": result or TEXTS["result"]}}
     manifest = package(SILENT, {**KINDS, "operations": operations}).manifest
-    made = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
-    made.enter(Opened())
-    made.enter(Call(call="w", operation="watch", arguments={}))
-    made.leave(Timer(name="t"), [Invoke(call="f", operation="feed", arguments={})])
-    return made
+    rules = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
+    rules.enter(Opened())
+    rules.enter(Call(call="w", operation="watch", arguments={}))
+    rules.leave(Timer(name="t"), [Invoke(call="f", operation="feed", arguments={})])
+    return rules
 
 
 def test_events_that_came_too_late_are_not_delivered() -> None:

@@ -20,10 +20,10 @@ BOTH = pytest.mark.parametrize("bound", [True, False], ids=["k1", "plain"])
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Any:
-    made = Listener(tmp_path, now=NOW - 30, legacy=True, secp256k1=True)
-    made.now = NOW
-    yield made
-    made.nonces.close()
+    listener = Listener(tmp_path, now=NOW - 30, legacy=True, secp256k1=True)
+    listener.now = NOW
+    yield listener
+    listener.nonces.close()
 
 
 async def refused(listener: Listener, headers: dict[str, str], body: bytes = BODY) -> str:

@@ -138,9 +138,9 @@ async def test_a_split_view_leaves_a_proof_for_anybody(tmp_path: Path, capsys: p
     first, second = Equivocation.parse(kept.read_bytes()).verify()
     assert {first.size, second.size} == {registry.size, fork.size}
     main(["equivocation", str(kept), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["origin"], told["key"]) == (NAME.origin, str(NAME.key))
-    assert {told[one]["root"] for one in ("first", "second")} == {registry.root().hex(), fork.root().hex()}
+    data = json.loads(capsys.readouterr().out)
+    assert (data["origin"], data["key"]) == (NAME.origin, str(NAME.key))
+    assert {data[one]["root"] for one in ("first", "second")} == {registry.root().hex(), fork.root().hex()}
     main(["equivocation", str(kept)])
     assert f"signed two histories of its log.\n  key: {NAME.key}\n" in capsys.readouterr().out
 

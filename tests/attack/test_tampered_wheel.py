@@ -47,7 +47,7 @@ async def test_a_signed_wheel_that_breaks_the_rules_is_refused(tmp_path: Path) -
 async def test_a_signed_wheel_of_another_protocol_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
-    genuine = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    genuine = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     document = registry.document_of(uri_of("2.0")).sha256
     body = kinds.Handler(uri_of("2.0"), document, genuine.filename, genuine.wheel, genuine.entry_point, genuine.bundle)
     registry.add(body, ALICE)

@@ -50,7 +50,9 @@ async def test_a_grant_by_who_does_not_own_the_namespace_is_refused(tmp_path: Pa
 def inherited(registry: SimulatedRegistry) -> Signer:
     """ALICE's domain in new hands, as the operator saw it."""
     before = next(
-        made for _, made in registry.statements() if isinstance(made.body, kinds.Identity) and made.body.did == ALICE.did
+        statement
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Identity) and statement.body.did == ALICE.did
     )
     heir = Signer(ALICE.did, ALICE.key_id, domain_signer("heir.example").private_key)
     key = kinds.Key(heir.key_id, encode_multikey(heir.public_key))

@@ -26,7 +26,7 @@ from treaty_handler import Effect, Event
 
 
 def handlers(registry: SimulatedRegistry) -> list[kinds.Handler]:
-    return [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)]
+    return [statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)]
 
 
 @pytest.mark.threat(33)
@@ -211,11 +211,11 @@ async def test_a_client_by_topic_is_told_that_it_was_taken_back(tmp_path: Path) 
     registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
     visitor = party("visitor", tmp_path, protocols=cast(Any, fetcher(registry, tmp_path / "of-visitor")))
     near, _ = memory.pair()
-    with pytest.raises(NotFound) as told:
+    with pytest.raises(NotFound) as error:
         async with visitor.agent.connect_over(near, topic=TOPIC):
             pass
-    assert told.value.code == "agent.no-candidates"
-    assert f"{uri_of()} was revoked" in told.value.message
+    assert error.value.code == "agent.no-candidates"
+    assert f"{uri_of()} was revoked" in error.value.message
     await visitor.agent.aclose()
 
 

@@ -146,12 +146,12 @@ PUBLIC = (
 @pytest.mark.threat(302, 324)
 async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place, postgres: Postgres, tmp_path: Path) -> None:
     place.web.serve(ALICE)
-    made, data = publication(ALICE), tmp_path / "mirror"
+    statement, data = publication(ALICE), tmp_path / "mirror"
     async with postgres.fresh() as other:
         settings = settings_for(data, other, None)
         async with place.open() as registry, serving(registry, free_port()) as url:
             old = RegistryName(url, registry.log_key)
-            await publish(registry, ALICE, made)
+            await publish(registry, ALICE, statement)
             prepare(place.keys, [*ROLES, AUTHORITY])
             await registry.rotate(OVERLAP)
             # Started after the rotation: it finds the pinned root in what the registry serves.
@@ -193,4 +193,4 @@ async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place,
             await moved(registry, 2)
             TrustedRegistries(tmp_path / "home").add(RegistryName(f"https://{registry.origin}", registry.log_key))
             async with agent(tmp_path / "home", registry, place.time) as reader:
-                assert await reader.document(made.body.uri) == made.document
+                assert await reader.document(statement.body.uri) == statement.document

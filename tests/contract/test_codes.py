@@ -150,8 +150,8 @@ def test_a_code_that_names_a_retry_differs_from_its_kinds() -> None:
 
 
 def test_a_code_of_a_peer_is_found_by_its_text() -> None:
-    known = [code for code in CODES if not type(code).__module__.startswith(("treaty_registry", "treaty_handoff"))]
-    assert [code for code in known if find_code(str(code)) is not code] == []
+    codes = [code for code in CODES if not type(code).__module__.startswith(("treaty_registry", "treaty_handoff"))]
+    assert [code for code in codes if find_code(str(code)) is not code] == []
     assert find_code("no.such-code") is None
 
 

@@ -102,9 +102,9 @@ def test_no_two_arrows_lie_on_each_other() -> None:
 def test_a_picture_fits_a_page(name: str) -> None:
     """Of a wider picture the words would be too small to read."""
     text = (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
-    found = re.search(r'viewBox="0 0 (\d+) \d+"', text)
-    assert found is not None
-    assert int(found[1]) <= diagrams.WIDTH
+    results = re.search(r'viewBox="0 0 (\d+) \d+"', text)
+    assert results is not None
+    assert int(results[1]) <= diagrams.WIDTH
 
 
 def test_the_architecture_is_that_of_the_import_linter() -> None:

@@ -130,10 +130,10 @@ def test_every_page_of_the_decisions_is_in_their_index() -> None:
 
 
 def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
-    found = [row for section in threats.SECTIONS for row in threats.rows(section)]
-    numbers = [row.number for row in found]
+    rows = [row for section in threats.SECTIONS for row in threats.rows(section)]
+    numbers = [row.number for row in rows]
     assert len(numbers) == len(set(numbers)) > 100
-    assert [row.number for row in found if not row.tests] == []
+    assert [row.number for row in rows if not row.tests] == []
     assert {number for test in all_tests() for number in test.threats} <= set(numbers)
 
 

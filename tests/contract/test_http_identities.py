@@ -81,8 +81,8 @@ async def test_a_confirmed_key_goes_on_in_the_same_tenure(
     await publish(api, alice, publication(alice))
     serve(web, agent.rotated)
     receipt = await confirm(agent.client, agent.head, agent.rotated, origin=ORIGIN)
-    found = (await api.get(f"/identities/{alice.did}")).json()
-    assert (found["index"], found["tenure"], list(found["keys"])) == (receipt.index, 1, [agent.rotated.key_id])
+    answer = (await api.get(f"/identities/{alice.did}")).json()
+    assert (answer["index"], answer["tenure"], list(answer["keys"])) == (receipt.index, 1, [agent.rotated.key_id])
     logged = statement.parse((await registry.leaves([receipt.index]))[receipt.index])
     assert set(logged.by) == {agent.former.key_id, f"{registry.operator}#{registry.operator.removeprefix('did:key:')}"}
     await publish(api, agent.signer(), publication(agent.signer(), version="1.1"))  # at once: nobody took the domain over
@@ -180,10 +180,10 @@ async def test_a_registry_gets_no_signature_over_foreign_bytes(
     ]
     for lie, log, by in lies:
         payload = statement.draft(lie, log=log, by=by, issued=0).payload
-        made = replies.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
+        testimony = replies.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
 
-        async def lying(did: str, key_id: str, made: replies.Testimony = made) -> replies.Testimony:
-            return made
+        async def lying(did: str, key_id: str, testimony: replies.Testimony = testimony) -> replies.Testimony:
+            return testimony
 
         async def nothing(statement: Statement) -> bytes:
             raise AssertionError("it was signed and sent")

@@ -30,9 +30,9 @@ def claiming(agent: Signer, *aliases: str, version: str = "1.0") -> Publication:
 async def resolve(api: httpx.AsyncClient, name: str) -> list[dict[str, object]]:
     response = await api.get("/resolve", params={"uri": name})
     assert response.status_code == 200, response.text
-    found = response.json()
-    assert found.keys() == {"uri", "matches"} and found["uri"] == name
-    matches: list[dict[str, object]] = found["matches"]
+    answer = response.json()
+    assert answer.keys() == {"uri", "matches"} and answer["uri"] == name
+    matches: list[dict[str, object]] = answer["matches"]
     return matches
 
 
@@ -143,9 +143,9 @@ async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, a
     for data in ours.blobs.values():
         await put(api, data, signed)
     assert (await post(api, signed)).status_code == 201
-    found = (await api.get(f"/hashes/{digest}")).json()
-    assert found["hash"] == digest
-    assert [entry["uri"] for entry in found["protocols"]] == [ours.body.uri, theirs.uri]
+    answer = (await api.get(f"/hashes/{digest}")).json()
+    assert answer["hash"] == digest
+    assert [entry["uri"] for entry in answer["protocols"]] == [ours.body.uri, theirs.uri]
     problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown")
     problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.text")
 

@@ -84,19 +84,19 @@ async def test_a_did_signs_after_both_rotations(tmp_path: Path, database: str, w
                 attest, BINDING, "echo.whl", trust_config=config, token=lambda digest: _token(alice, digest)
             )
 
-        made = publication(alice)
-        await publish(registry, alice, made)
-        kept = (await api.get("/sigstore/trusted-root.json")).content
+        statement = publication(alice)
+        await publish(registry, alice, statement)
+        content = (await api.get("/sigstore/trusted-root.json")).content
         name, before = RegistryName(str(api.base_url), registry.log_key), await attested()
         prepare(tmp_path / "registry" / "keys", [*ROLES, AUTHORITY])
         await registry.rotate(overlap)
         # An agent offline, from a bundle of the registry; during the overlap by the key of the log that it pinned before.
         pinned = name if overlap else replace(name, key=registry.log_key)
-        answer = (await api.get(f"{made.body.uri.removeprefix(f'https://{ORIGIN}')}.bundle")).content
-        bundle = read_bundle(answer, uri=made.body.uri)
+        answer = (await api.get(f"{statement.body.uri.removeprefix(f'https://{ORIGIN}')}.bundle")).content
+        bundle = read_bundle(answer, uri=statement.body.uri)
         evidence = examine(bundle, TrustedRegistry(pinned, None), now=None, max_age=0)
         root = trusted_root_of(bundle, evidence)
-        assert root == (await api.get("/sigstore/trusted-root.json")).content != kept
+        assert root == (await api.get("/sigstore/trusted-root.json")).content != content
         after = await attested()
         trust = [Trust.registry(root, origin=ORIGIN, publisher=alice.did)]
         for each in (before, after):

@@ -81,9 +81,9 @@ async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Regis
         await report(registry, epoch, alpha, bravo, Y, topic=f"other/{epoch}")
         await report(registry, epoch, charlie, delta, Y, topic=f"other/{epoch}")
         await registry.decide()
-    found = await standing_of(api, alpha.did)
-    assert (found["did"], found["principal"], found["epoch"], found["next"]) == (alpha.did, alpha.did, 2, None)
-    oldest, middle, newest = reversed(found["credits"])
+    standing = await standing_of(api, alpha.did)
+    assert (standing["did"], standing["principal"], standing["epoch"], standing["next"]) == (alpha.did, alpha.did, 2, None)
+    oldest, middle, newest = reversed(standing["credits"])
     fading = decay(2, 13)
     assert oldest == {
         "epoch": 0,
@@ -103,16 +103,16 @@ async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Regis
     assert [int(credit["amount"]) for credit in (middle, newest)] == [EIGHTH * 4 // 5, EIGHTH * 4 // 6]
     assert newest["why"].endswith(f"; 4/6 of that, as 2 earlier credits were shared with {charlie.did}")
     assert newest["decay"] == str(ONE)
-    roll = json.loads((await api.get(f"/blobs/sha256/{found['roll']}")).content)
+    roll = json.loads((await api.get(f"/blobs/sha256/{standing['roll']}")).content)
     row = next(row for row in roll["principals"] if row[0] == alpha.did)
-    assert (roll["epoch"], row[5]) == (2, found["standing"])
+    assert (roll["epoch"], row[5]) == (2, standing["standing"])
 
 
 async def test_an_election_pays_too(api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]) -> None:
     alpha, bravo, charlie, delta = agents
-    made = publication(alpha)
-    await publish(api, alpha, made)
-    document = made.body.document.sha256
+    statement = publication(alpha)
+    await publish(api, alpha, statement)
+    document = statement.body.document.sha256
     for epoch in range(3):
         for pair in ((alpha, bravo), (charlie, delta), (alpha, charlie)):
             await report(registry, epoch, *pair, document)
@@ -260,8 +260,8 @@ async def test_a_domain_of_an_open_electorate_holds_the_standing(postgres: Postg
             transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]
             async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api:
                 for did in (helper.did, anchors[0].did, "did:web:anchor-0.example"):
-                    found = await standing_of(api, did)
-                    assert (found["principal"], found["standing"]) == ("anchor-0.example", str(EIGHTH))
+                    standing = await standing_of(api, did)
+                    assert (standing["principal"], standing["standing"]) == ("anchor-0.example", str(EIGHTH))
                 for did in (stranger.did, "did:wba:anchor-0.example:agents:a", "did:wba:anchor-0.example%3A8080"):
                     assert (await standing_of(api, did))["principal"] is None
                 speakers = (await asked(api, "/speakers", hash=X))["speakers"]

@@ -85,8 +85,8 @@ async def test_an_owner_is_told_when_its_votes_and_its_use_disagree(
         voted = await treaty("vote", TOPIC, "none")
         assert "use that began later replaces it" in voted and f"treaty vote {TOPIC} --check" in voted
         size = registry.head.size
-        told = await treaty("vote", "--check")
-        assert f"{TOPIC}: unused" in told and "The ballot is none. It was cast in epoch 0" in told
+        output = await treaty("vote", "--check")
+        assert f"{TOPIC}: unused" in output and "The ballot is none. It was cast in epoch 0" in output
         value = json.loads(await treaty("vote", TOPIC, "--check", "--json"))
         assert (value["votes"][0]["case"], value["votes"][0]["left_percent"]) == ("unused", 100)
         assert registry.head.size == size

@@ -67,6 +67,6 @@ async def test_an_operators_report_sets_no_clock(
     before = await registry.pool.fetch("select * from clock")
     own = Signer(operator.did, operator.identity.key_id, operator.identity.private_key)
     report = kinds.Report("commerce/product-info", "ab" * 32, "cd" * 32, "agreed", 0, registry.head.note.decode())
-    made = signed(report, own, alice, issued=int(registry.clock().replace(year=2030).timestamp()))
-    assert (await post(api, made)).status_code == 201
+    statement = signed(report, own, alice, issued=int(registry.clock().replace(year=2030).timestamp()))
+    assert (await post(api, statement)).status_code == 201
     assert await registry.pool.fetch("select * from clock") == before

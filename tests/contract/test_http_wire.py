@@ -189,11 +189,11 @@ async def test_bodies_that_are_under_way_hold_bounded_memory(send: Send, registr
         held = [asyncio.create_task(send(chunked)) for _ in range(MAX_HELD // 4 // MAX_BODY)]
         refused = b""
         while not refused:
-            asked = asyncio.create_task(send(chunked))
-            done, _ = await asyncio.wait([asked], timeout=1)
+            request_task = asyncio.create_task(send(chunked))
+            done, _ = await asyncio.wait([request_task], timeout=1)
             if done:
-                refused = asked.result()
-            held.append(asked)
+                refused = request_task.result()
+            held.append(request_task)
         assert statuses(refused) == [503] and b"registry.busy" in refused
         assert statuses(await send(get(b"/checkpoint"))) == [200]
         for task in held:

@@ -36,8 +36,8 @@ PIN = re.compile(r"^([a-z0-9._-]+)==([^ ;\\\n]+)(?: ; ([^\\\n]+?))?(?: \\)?$", r
 
 def pins(lock: Path) -> dict[str, str]:
     """Return the version of each package that a lock names for this platform."""
-    found = PIN.findall(lock.read_text())
-    return {canonicalize_name(name): version for name, version, marker in found if not marker or Marker(marker).evaluate()}
+    matches = PIN.findall(lock.read_text())
+    return {canonicalize_name(name): version for name, version, marker in matches if not marker or Marker(marker).evaluate()}
 
 
 class Package:

@@ -74,8 +74,8 @@ async def test_writes_are_refused_with_the_address_of_the_registry(
 async def test_withdrawn_bytes_are_withdrawn_here_too(
     registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(registry, alice, made)
+    statement = publication(alice)
+    await publish(registry, alice, statement)
     operator = operator_in(tmp_path / "registry")
 
     async def withdraw(digest: str) -> None:
@@ -85,18 +85,18 @@ async def test_withdrawn_bytes_are_withdrawn_here_too(
 
     async with postgres.fresh() as database, serving(registry, free_port(), period=0) as url:
         # Before the first copy: the registry refuses the bytes, and a later leaf says why.
-        await withdraw(made.body.document.sha256)
+        await withdraw(statement.body.document.sha256)
         async with mirrored(tmp_path / "mirror", database, registry, url) as mirror, served(mirror) as copy:
-            path = path_of(made.body.uri)
-            paths = [f"/blobs/sha256/{made.body.document.sha256}", path, f"{path}.md", f"{path}.bundle", "/protocols"]
+            path = path_of(statement.body.uri)
+            paths = [f"/blobs/sha256/{statement.body.document.sha256}", path, f"{path}.md", f"{path}.bundle", "/protocols"]
             asked = [(path, accept) for path in paths for accept in ("application/json", "text/html")]
             assert await differences(url, copy, asked) == []
-            assert (await mirror.blobs.get(made.body.card.sha256)) == made.card
+            assert (await mirror.blobs.get(statement.body.card.sha256)) == statement.card
             # After it: the mirror has the bytes, and deletes them.
-            await withdraw(made.body.card.sha256)
+            await withdraw(statement.body.card.sha256)
             await caught_up(mirror, registry)
             assert await differences(url, copy, asked) == []
-            assert await mirror.blobs.get(made.body.card.sha256) is None
+            assert await mirror.blobs.get(statement.body.card.sha256) is None
 
 
 async def test_a_restart_goes_on_where_the_replay_was_saved(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ async def test_a_copy_that_is_far_behind_takes_several_requests(
     monkeypatch.setattr("treaty_consensus.log.upload.MAX_PACKAGES", 1)
     settings = settings_for(tmp_path / "registry", database)
     async with opened(settings, web) as registry:
-        made = [signed(ballot(registry, 0, "ab" * 32, topic=f"many/t-{number}"), voter).leaf for number in range(520)]
-        assert all(isinstance(outcome, Logged) for outcome in await registry.submit(made))
+        leafs = [signed(ballot(registry, 0, "ab" * 32, topic=f"many/t-{number}"), voter).leaf for number in range(520)]
+        assert all(isinstance(outcome, Logged) for outcome in await registry.submit(leafs))
         key = registry.log_key
     async with mirror(tmp_path / "w", key) as witness, opened(uploading(settings, witness), web) as registry:
         await check_copy(witness, registry)

@@ -53,16 +53,16 @@ def live(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         agent, web = domain_signer("alice.example"), Web()
         web.serve(agent)
         async with postgres.fresh() as database, open_registry(tmp_path_factory.mktemp("live"), database, web) as registry:
-            made = publication(agent)
-            logged = await publish(registry, agent, made)
+            statement = publication(agent)
+            logged = await publish(registry, agent, statement)
             assert not isinstance(logged, TreatyError)
-            await registry.submit([agent.statement(ballot(registry, 0, made.body.document.sha256)).leaf])
+            await registry.submit([agent.statement(ballot(registry, 0, statement.body.document.sha256)).leaf])
             await registry.decide()
             await publish(registry, agent, publication(agent, name="open", topic="not/decided"))
-            document = made.body.document.sha256
+            document = statement.body.document.sha256
             known.update(namespace="alice.example", name="product-info", version="1.0", topic=TOPIC, did=agent.did)
             known.update(sha256=document, hash=document, digest=document, statement=logged.id)
-            known.update(path="0/000.p/2", uri=made.body.uri, q="product")
+            known.update(path="0/000.p/2", uri=statement.body.uri, q="product")
             async with serving(registry, port):
                 started.set()
                 await asyncio.to_thread(stop.wait)
@@ -107,14 +107,14 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
 @pytest.mark.deep
 @pytest.mark.threat(88)
 def test_no_phase_finds_anything(live: Live) -> None:
-    found, phases = findings(live, {}, *RUN)
-    assert not found, "\n".join(found[:10])
+    finding, phases = findings(live, {}, *RUN)
+    assert not finding, "\n".join(finding[:10])
     assert {*RUN} - {"examples"} <= {phase.lower().rpartition(".")[2] for phase in phases}
 
 
 def test_no_phase_finds_anything_among_what_is_there(live: Live) -> None:
-    found, _ = findings(live, live.known, "fuzzing")
-    assert not found, "\n".join(found[:10])
+    finding, _ = findings(live, live.known, "fuzzing")
+    assert not finding, "\n".join(finding[:10])
 
 
 def test_every_operation_explains_itself(live: Live) -> None:

@@ -71,5 +71,5 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
 
 def test_fetching_imports_neither_numpy_nor_the_election() -> None:
     script = "import sys, treaty_command.main; print([n for n in sys.modules if n.startswith(('numpy', 'treaty_consensus.el'))])"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    assert found.strip() == b"[]"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert output.strip() == b"[]"

@@ -53,14 +53,14 @@ def place(tmp_path: Path, database: str, web: Web) -> Place:
 @pytest.mark.threat(314, 316, 317)
 async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_path: Path) -> None:
     place.web.serve(ALICE)
-    made = publication(ALICE)
+    statement = publication(ALICE)
     async with place.open() as registry:
-        await publish(registry, ALICE, made)
+        await publish(registry, ALICE, statement)
         old = RegistryName(f"https://{ORIGIN}", registry.log_key)
         for home in ("follows", "away", "reads later"):
             TrustedRegistries(tmp_path / home).add(old)
         async with agent(tmp_path / "follows", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
+            assert await reader.document(statement.body.uri) == statement.document
         before = registry.head.note
         root = registry.current_trusted_root
         new = prepare(place.keys, [*ROLES])
@@ -77,7 +77,7 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
         assert without_rotations(registry.current_trusted_root) == root != registry.current_trusted_root
         for home in ("follows", "reads later"):
             async with agent(tmp_path / home, registry, place.time) as reader:
-                assert await reader.document(made.body.uri) == made.document
+                assert await reader.document(statement.body.uri) == statement.document
                 assert reader.registries.get(ORIGIN).name.key == registry.log_key
                 # The name that people published still names this log.
                 reader.registries.add(old)
@@ -89,20 +89,20 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
         await moved(registry, 2)
         assert len(signers_of(registry.head.note)) == 2
         async with agent(tmp_path / "follows", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
-        kept = (tmp_path / "away" / "registries.json").read_bytes()
+            assert await reader.document(statement.body.uri) == statement.document
+        content = (tmp_path / "away" / "registries.json").read_bytes()
         async with agent(tmp_path / "away", registry, place.time) as reader:
             with pytest.raises(VerificationFailed) as refused:
-                await reader.document(made.body.uri)
+                await reader.document(statement.body.uri)
         assert (refused.value.step, refused.value.code) == (2, "note.signature")
         assert f"treaty trust remove {ORIGIN}" in refused.value.fix
-        assert (tmp_path / "away" / "registries.json").read_bytes() == kept
+        assert (tmp_path / "away" / "registries.json").read_bytes() == content
         # What people do then.
-        known = TrustedRegistries(tmp_path / "away")
-        known.remove(ORIGIN)
-        known.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
+        registries = TrustedRegistries(tmp_path / "away")
+        registries.remove(ORIGIN)
+        registries.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
         async with agent(tmp_path / "away", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
+            assert await reader.document(statement.body.uri) == statement.document
 
 
 async def test_each_key_step_survives_a_restart(place: Place, tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ PROBE = package()
 @pytest.fixture
 async def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxRuntime]:
     monkeypatch.setattr(runtime, "PAUSE", 0)
-    made = SandboxRuntime(tmp_path)
-    yield made
-    await made.close()
+    sandbox_runtime = SandboxRuntime(tmp_path)
+    yield sandbox_runtime
+    await sandbox_runtime.close()
 
 
 async def session(sandbox: SandboxRuntime, peer: str = PEER, role: str = "client") -> RunningHandler:
@@ -185,8 +185,8 @@ async def test_the_numbers_of_workers_tell_those_that_failed(sandbox: SandboxRun
     for handler in (bad, good):
         await handler.close()
     await spares(sandbox)
-    told = sandbox.metrics()
-    assert (told.failed, told.waiting, told.started) == (1, 0, 2 + told.running)
+    samples = sandbox.metrics()
+    assert (samples.failed, samples.waiting, samples.started) == (1, 0, 2 + samples.running)
 
 
 SNAPSHOTLESS = {

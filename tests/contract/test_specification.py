@@ -273,8 +273,8 @@ def text(name: str) -> str:
 
 def examples(name: str) -> dict[str, str]:
     """The fenced blocks that a paragraph beginning with a bold word introduces, by that word."""
-    found = re.findall(r"^\*\*(\w+)\*\*(?:[^\n]+\n)+\n```\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
-    return dict(found)
+    matches = re.findall(r"^\*\*(\w+)\*\*(?:[^\n]+\n)+\n```\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+    return dict(matches)
 
 
 def spellings(number: int) -> list[str]:

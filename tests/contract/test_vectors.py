@@ -43,8 +43,8 @@ def test_a_reader_of_the_statements_needs_nothing_else() -> None:
     found = load("statements/statements.json")
     keys = {name: did.decode_multikey(key["multikey"]) for name, key in found["keys"].items()}
     for vector in found["accepted"]:
-        made = statement.verify(statement.parse(vector["leaf"].encode()), keys).statement
-        assert (made.type, made.id) == (vector["kind"], vector["id"])
+        entry = statement.verify(statement.parse(vector["leaf"].encode()), keys).statement
+        assert (entry.type, entry.id) == (vector["kind"], vector["id"])
         assert leaf_hash(vector["leaf"].encode()).hex() == vector["leaf_hash"]
     for vector in found["refused"]:
         leaf = vector["leaf"].encode()

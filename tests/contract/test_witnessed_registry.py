@@ -55,13 +55,13 @@ async def witnessed(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Wi
     file = tmp_path / "parameters.toml"
     file.write_text(f'electorate = "development"\n[witnesses]\nquorum = 2\nkeys = {keys}\n')
     settings = replace(settings_for(tmp_path / "registry", database), parameters=file)
-    made = Witnessed(settings, [], Witnesses(tuple(keys), 2).parsed)
-    async with made.open(web) as registry:
+    witnessed = Witnessed(settings, [], Witnesses(tuple(keys), 2).parsed)
+    async with witnessed.open(web) as registry:
         log_key = registry.log_key
     async with witness_process(folders[0], log_key) as first, witness_process(folders[1], log_key) as second:
-        made.witnesses = [first, second]
-        made.settings = replace(settings, witnesses=(first.at, second.at))
-        yield made
+        witnessed.witnesses = [first, second]
+        witnessed.settings = replace(settings, witnesses=(first.at, second.at))
+        yield witnessed
 
 
 async def test_decisions_rest_on_what_the_witnesses_have_seen(witnessed: Witnessed, web: Web) -> None:

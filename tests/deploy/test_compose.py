@@ -104,9 +104,9 @@ def certificate(composition: Composition) -> Network:
 async def printed(composition: Composition, service: str, pattern: str) -> str:
     async with asyncio.timeout(120):
         while True:
-            found = re.search(pattern, composition.log(service))
-            if found:
-                return found[1]
+            results = re.search(pattern, composition.log(service))
+            if results:
+                return results[1]
             assert composition.processes[service].returncode is None, composition.log(service)
             await asyncio.sleep(0.1)
 

@@ -288,13 +288,13 @@ async def takes_and_has_witnessed(port: int) -> None:
     publisher = key_signer("author")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as api, asyncio.timeout(60):
         assert (await api.get("/health/ready")).status_code == 200
-        made = publication(publisher)
-        await publish(api, publisher, made)
+        statement = publication(publisher)
+        await publish(api, publisher, statement)
         note = ""
         while "\n3\n" not in note or not all(f"— {name} " in note for name in ("w1.example", "w2.example")):
             await asyncio.sleep(0.1)
             note = (await api.get("/checkpoint")).text
-        (digest, data), *_ = made.blobs.items()
+        (digest, data), *_ = statement.blobs.items()
         assert (await api.get(f"/blobs/sha256/{digest}")).content == data
 
 

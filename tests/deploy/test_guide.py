@@ -96,10 +96,10 @@ def test_roots_command_enters_the_units_settings(tmp_path: Path) -> None:
         assert script.count(old) == 1
         script = script.replace(old, new)
     done = subprocess.run(["sh", "-c", script, "sh", "backup", "a  folder"], capture_output=True, text=True, check=True)
-    said = done.stdout.splitlines()
-    assert (said[:2], said[-1]) == (["nobody", "0077"], "backup a  folder")
-    assert {"TREATY_REGISTRY_WITNESS=https://a#k https://b#k", "TREATY_QUOTED=a b", "TREATY_REGISTRY_DATA=/mine"} < set(said)
-    assert not any(line.startswith("A=") for line in said)
+    lines = done.stdout.splitlines()
+    assert (lines[:2], lines[-1]) == (["nobody", "0077"], "backup a  folder")
+    assert {"TREATY_REGISTRY_WITNESS=https://a#k https://b#k", "TREATY_QUOTED=a b", "TREATY_REGISTRY_DATA=/mine"} < set(lines)
+    assert not any(line.startswith("A=") for line in lines)
 
 
 def test_it_names_every_code_of_a_restore() -> None:

@@ -50,8 +50,8 @@ def conforms(programs: Path, manifests: str) -> subprocess.CompletedProcess[str]
 
 
 def test_they_fit_the_schemas(programs: Path, manifests: str) -> None:
-    found = conforms(programs, manifests)
-    assert found.returncode == 0 and "Errors: 0, Skipped: 0" in found.stdout, found.stdout
+    report = conforms(programs, manifests)
+    assert report.returncode == 0 and "Errors: 0, Skipped: 0" in report.stdout, report.stdout
     assert conforms(programs, manifests.replace("replicas:", "replica:")).returncode == 1
 
 
@@ -94,8 +94,8 @@ def test_the_job_that_makes_the_log_is_confined(programs: Path, built: dict[str,
     assert "kind: Job\n" not in built["kubernetes"]
     # The schema of a CronJob has that of a job in it.
     spec = {"schedule": "@yearly", "jobTemplate": {"spec": job["spec"]}}
-    found = conforms(programs, yaml.safe_dump({**job, "kind": "CronJob", "spec": spec}))
-    assert found.returncode == 0 and "Errors: 0, Skipped: 0" in found.stdout, found.stdout
+    report = conforms(programs, yaml.safe_dump({**job, "kind": "CronJob", "spec": spec}))
+    assert report.returncode == 0 and "Errors: 0, Skipped: 0" in report.stdout, report.stdout
 
 
 def registry_of(manifests: str) -> dict[str, Any]:

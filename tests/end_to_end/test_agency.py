@@ -39,8 +39,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, "-m", "agency", "--json", "--at-once", "8", *size, "--keep", str(folder / "world")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
     assert done.stdout, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
 
 
 @pytest.mark.deep

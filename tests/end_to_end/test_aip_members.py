@@ -127,9 +127,9 @@ async def test_the_program_of_the_page_runs() -> None:
 async def test_a_member_acts_for_its_own_nodes_alone(tmp_path: Path) -> None:
     async with joined(tmp_path, "alice", "mallory") as (gateway, (alice, mallory), _):
         await alice.register()
-        with pytest.raises(OperationError) as taken:
+        with pytest.raises(OperationError) as error:
             await mallory.register(agent_info={"agent_id": "alice", "address": "elsewhere:1"})
-        assert taken.value.status == 409
+        assert error.value.status == 409
         await mallory.register()
         for sender in ("alice", "root"):
             with pytest.raises(OperationError) as refused:

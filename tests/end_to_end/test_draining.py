@@ -61,11 +61,11 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path / "office")
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.ended()
+    office = Office(tmp_path / "office")
+    yield office
+    if office.process is not None:
+        office.process.kill()
+        office.ended()
 
 
 @asynccontextmanager

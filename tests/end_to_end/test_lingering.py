@@ -50,8 +50,8 @@ async def shop(network: Network, home: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
-    async with socket_registry(tmp_path) as made:
-        yield made
+    async with socket_registry(tmp_path) as server:
+        yield server
 
 
 def close_gate(registry: SocketRegistry) -> asyncio.Event:
@@ -67,7 +67,7 @@ def close_gate(registry: SocketRegistry) -> asyncio.Event:
 
 
 def reports(registry: SocketRegistry) -> list[kinds.Report]:
-    return [made.body for _, made in registry.registry.statements() if isinstance(made.body, kinds.Report)]
+    return [statement.body for _, statement in registry.registry.statements() if isinstance(statement.body, kinds.Report)]
 
 
 async def one_shot(customer: Agent, url: str) -> None:

@@ -228,18 +228,18 @@ async def test_the_next_pair_needs_no_model(
     tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel, business: Business
 ) -> None:
     plan = script_of(model, business)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     model.misbehave("handler", code(lambda source: f"import httpx\n{source}"))  # for one side, which has to mend it
     async with (
         agent(registry, tmp_path, SELLER, model, report=True) as seller,
         serving_agent(seller, business) as url,
         agent(registry, tmp_path, CUSTOMER, model, report=True, publish=True) as customer,
     ):
-        assert not await meet(customer, url, business, requirement=wanted)
+        assert not await meet(customer, url, business, requirement=requirement)
         asked = sorted(model.seen)
         assert asked == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
-        assert await meet(customer, url, business, requirement=wanted)  # by hash, on both sides
-    bodies = [made.body for _, made in registry.statements()]
+        assert await meet(customer, url, business, requirement=requirement)  # by hash, on both sides
+    bodies = [statement.body for _, statement in registry.statements()]
     (published,) = [body for body in bodies if isinstance(body, kinds.Publish) and body.topic == plan.topic]
     (handler,) = [body for body in bodies if isinstance(body, kinds.Handler) and body.uri == published.uri]
     name = plan.topic.split("/")[1]
@@ -268,14 +268,14 @@ async def test_the_same_seller_serves_everybody_without_a_model(
     tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel
 ) -> None:
     plan = script_of(model, TRAINS)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     async with (
         agent(registry, tmp_path, SELLER, model) as seller,
         serving_agent(seller, TRAINS) as url,
         agent(registry, tmp_path, CUSTOMER, model, publish=True) as customer,
     ):
         assert seller.metrics().protocols == 0
-        assert not await meet(customer, url, TRAINS, requirement=wanted)
+        assert not await meet(customer, url, TRAINS, requirement=requirement)
         await published_here(seller)
         asked, spend = len(model.seen), seller.metrics().model
         assert spend is not None
@@ -286,11 +286,11 @@ async def test_the_same_seller_serves_everybody_without_a_model(
             assert not await meet(third, url, TRAINS, topic=plan.topic)
             assert await meet(third, url, TRAINS, topic=plan.topic)
         async with agent(registry, tmp_path, "fourth.example", model, publishers=TRUSTED) as fourth:
-            assert not await meet(fourth, url, TRAINS, requirement=wanted)
+            assert not await meet(fourth, url, TRAINS, requirement=requirement)
         assert len(model.seen) == asked
         # This one writes code of its own, since it does not trust the publisher; the seller needs no model for it.
         async with agent(registry, tmp_path, "fifth.example", model) as fifth:
-            assert not await meet(fifth, url, TRAINS, requirement=wanted)
+            assert not await meet(fifth, url, TRAINS, requirement=requirement)
         assert sorted(model.seen[asked:]) == ["consider", "draft", "handler", "tests"]
         spend = seller.metrics().model
         assert spend is not None
@@ -363,10 +363,10 @@ async def test_a_model_that_cannot_do_it_leaves_nothing(
 
 async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel) -> None:
     plan = script_of(model, TRAINS)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     async with agent(registry, tmp_path, CUSTOMER) as customer:
         with pytest.raises(TreatyError) as caught:
-            await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
+            await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=requirement)
         assert caught.value.code == "agent.settings"
         assert "neither a language model" in caught.value.message
         with pytest.raises(NotFound):

@@ -89,9 +89,9 @@ def environment(wheels: list[Path], place: Path, extra: str = "") -> Path:
     target = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     needed = [text for wheel in wheels for text in needs(wheel)]
     # Links to the files that are installed here, instead of a download: the same files, and no others.
-    wanted = [text for text in needed if "extra ==" not in text]
-    wanted += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
-    for name in closure(wanted):
+    texts = [text for text in needed if "extra ==" not in text]
+    texts += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
+    for name in closure(texts):
         for file in distribution(name).files or ():
             top = target / file.parts[0]
             source = Path(str(distribution(name).locate_file(file.parts[0])))

@@ -64,10 +64,10 @@ def free_port() -> int:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path / "shop")
-    made.start()
-    yield made
-    made.kill()
+    shop = Shop(tmp_path / "shop")
+    shop.start()
+    yield shop
+    shop.kill()
 
 
 def not_idempotent() -> SimulatedProtocols:

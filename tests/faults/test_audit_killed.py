@@ -33,8 +33,8 @@ def started(name: str, home: Path) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    said, _ = process.communicate(timeout=PATIENCE)
-    value: dict[str, Any] = json.loads(said)
+    output, _ = process.communicate(timeout=PATIENCE)
+    value: dict[str, Any] = json.loads(output)
     return value
 
 

@@ -88,9 +88,9 @@ async def test_a_killed_room_loses_and_doubles_nothing(tmp_path: Path, assembly:
         for _ in range(KILLS + 1):
             async with room(assembly, port, home) as process:
                 tasks = tasks or [asyncio.create_task(each.speak(protocols.uri("assembly"), port)) for each in speakers]
-                told = [len(each.told) for each in speakers]
+                numbers = [len(each.told) for each in speakers]
                 # Each member is back, and was told a number.
-                while any(len(each.told) <= before for each, before in zip(speakers, told, strict=True)):
+                while any(len(each.told) <= before for each, before in zip(speakers, numbers, strict=True)):
                     assert not [task for task in tasks if task.done()]
                     await asyncio.sleep(0.02)
                 await asyncio.sleep(draw.uniform(0, 0.5))
@@ -99,8 +99,8 @@ async def test_a_killed_room_loses_and_doubles_nothing(tmp_path: Path, assembly:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert all(each.joins == KILLS + 1 for each in speakers)
-    told = [number for each in speakers for number in each.told]
-    assert len(told) == len(set(told)), "a number was given twice, so the room forgot a text"
+    numbers = [number for each in speakers for number in each.told]
+    assert len(numbers) == len(set(numbers)), "a number was given twice, so the room forgot a text"
     texts = {number: text for each in speakers for number, text in each.told.items()}
     for each in speakers:
         for number, heard in each.heard.items():

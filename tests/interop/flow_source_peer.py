@@ -201,7 +201,9 @@ class SourcePeer:
 
     def actions(self) -> list[str]:
         """What was said: direction and action, or type."""
-        return [way + (said["action"] if said["type"] == "meta-protocol" else said["type"]) for way, said in self.seen]
+        return [
+            way + (message["action"] if message["type"] == "meta-protocol" else message["type"]) for way, message in self.seen
+        ]
 
     # The initiator
 
@@ -211,12 +213,12 @@ class SourcePeer:
     async def full(self, socket: WebSocket) -> str:
         """Phases 1 to 6 for the best protocol. Returns the session's id."""
         first = await self.initialize(socket)
-        told = await self.hear(socket, "capabilities-exchange")
-        assert told["replyTo"] == first["messageId"]
+        messages = await self.hear(socket, "capabilities-exchange")
+        assert messages["replyTo"] == first["messageId"]
         exchange = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT, "taskRequirements": TASK}
-        await self.say(socket, "capabilities-exchange", exchange, replyTo=told["messageId"])
+        await self.say(socket, "capabilities-exchange", exchange, replyTo=messages["messageId"])
         own = {entry["id"] for entry in self.protocols}
-        common = [entry for entry in told["payload"]["supportedProtocols"] if entry["id"] in own]
+        common = [entry for entry in messages["payload"]["supportedProtocols"] if entry["id"] in own]
         matched = [
             {
                 "id": entry["id"],
@@ -278,8 +280,8 @@ class SourcePeer:
 
     async def query(self, socket: WebSocket, session: str, type: str = "data-sharing") -> dict[str, Any]:
         """Phase 7: the printed message, and its answer's payload."""
-        said = self.message("query", QUERY, type=type, sessionId=session)
-        await self.send(socket, {**said, "messageId": f"ds-{next(self._numbers)}-abcde"})
+        message = self.message("query", QUERY, type=type, sessionId=session)
+        await self.send(socket, {**message, "messageId": f"ds-{next(self._numbers)}-abcde"})
         answer = await self.hear(socket)
         assert (answer["type"], answer["sessionId"]) == (type, session)
         payload: dict[str, Any] = answer["payload"]
@@ -322,8 +324,8 @@ class SourcePeer:
             case _ if message["type"] != "meta-protocol":
                 self.queries.append(message)
                 rows = {"rows": [{"category": "AI"}], "format": "json"}
-                said = self.message(message["action"], rows, type=message["type"], sessionId=message["sessionId"])
-                await self.send(socket, said)
+                text = self.message(message["action"], rows, type=message["type"], sessionId=message["sessionId"])
+                await self.send(socket, text)
 
 
 def describe(id: str) -> dict[str, Any]:

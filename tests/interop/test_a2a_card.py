@@ -25,8 +25,8 @@ IDENTITY = Identity.create("shop.example")
 def card(protocols: tuple[OfferedProtocol, ...] = OFFERED, *addresses: str, identity: Identity = IDENTITY) -> dict[str, Any]:
     """The card that an agent serves."""
     facts = AgentFacts(identity.did, addresses or ("wss://shop.example/", "https://shop.example"), protocols, "店 \U0001f600")
-    made: dict[str, Any] = json.loads(describe(facts, signer=identity)[CARD_PATH].body)
-    return made
+    data: dict[str, Any] = json.loads(describe(facts, signer=identity)[CARD_PATH].body)
+    return data
 
 
 def keys(identity: Identity) -> dict[str, str]:

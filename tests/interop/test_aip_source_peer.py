@@ -57,9 +57,9 @@ def test_each_printed_signature_is_that_of_the_package() -> None:
 
 
 async def test_the_printed_agent_and_tool_register_and_answer() -> None:
-    async with serving() as agent, serving() as tool, nodes() as made:
-        gateway = await made.gateway()
-        asker = await made.agent("agent_002", gateway)
+    async with serving() as agent, serving() as tool, nodes() as network:
+        gateway = await network.gateway()
+        asker = await network.agent("agent_002", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = aip.GatewayServiceStub(channel)
             info = filled("AgentInfo", address=agent.address, skills=[example("AgentSkill")])
@@ -93,11 +93,11 @@ async def test_the_printed_messages_begin_a_session_and_call_a_tool() -> None:
             raise OperationError(400, "Invalid input")
         return "Hello, World!"
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        receiver = await made.agent("agent_002", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        receiver = await network.agent("agent_002", gateway)
         tool = aip.Tool.creat_function_tool(translate, LOOPBACK, "tool_001", name="translator")
-        await made.tool(tool, gateway)
+        await network.tool(tool, gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = aip.GatewayServiceStub(channel)
             stream = stub.RouteAgentCalling()
@@ -122,9 +122,9 @@ async def test_the_printed_messages_begin_a_session_and_call_a_tool() -> None:
 
 
 async def test_agents_and_tools_register_at_a_gateway_of_the_source() -> None:
-    async with serving() as gateway, nodes() as made:
-        agent = await made.agent("agent_002", heartbeat_interval=0.05)
-        tool = await made.tool(aip.Tool(LOOPBACK, "tool_002"))
+    async with serving() as gateway, nodes() as network:
+        agent = await network.agent("agent_002", heartbeat_interval=0.05)
+        tool = await network.tool(aip.Tool(LOOPBACK, "tool_002"))
         for node in (agent, tool):
             await node.register_to_gateway(gateway.address)
         assert sorted(agent.get_nodes()) == ["agent_001", "tool_001"]

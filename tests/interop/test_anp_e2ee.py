@@ -105,8 +105,8 @@ def as_source(end: Any, **options: Any) -> Peer:
     signer, channel = us(end, is_initiator=True, **options)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
-    (asked,) = peer.say(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    answered, finished = end.call("receive", text=asked)
+    (frame,) = peer.say(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    answered, finished = end.call("receive", text=frame)
     (reply,) = peer.take(json.dumps(answered), now=time.time())
     peer.take(json.dumps(finished), now=time.time())
     assert end.call("receive", text=reply) == []
@@ -148,8 +148,8 @@ def test_the_sdks_unordered_records_are_refused_by_default(end: Any, begin: Call
 def test_the_sdk_refuses_a_hello_that_was_changed(end: Any) -> None:
     signer, channel = us(end, is_initiator=True)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    assert end.call("receive", text=json.dumps(json.loads(asked) | {"random": "0" * 64})) == []
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    assert end.call("receive", text=json.dumps(json.loads(message) | {"random": "0" * 64})) == []
     assert not end.call("finished")
 
 
@@ -162,8 +162,8 @@ def test_the_sdk_accepts_no_identity_but_the_hash_of_a_p256_key(end: Any) -> Non
     signer = SdkSigner("did:wba:shop.example", key)
     channel = SecureChannel(signer, is_initiator=True, draw=secrets.token_bytes, versions=ALL_VERSIONS)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    assert end.call("receive", text=asked) == []
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    assert end.call("receive", text=message) == []
     assert not end.call("finished")
 
 
@@ -174,8 +174,8 @@ def test_the_hellos_of_the_sdk_say_nothing_of_the_meta_protocol(end: Any) -> Non
     assert source["metaProtocol"] == {"version": "1.0", "protocolHash": None}
     signer, channel = us(end, is_initiator=True)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    destination, _ = end.call("receive", text=asked)
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    destination, _ = end.call("receive", text=message)
     assert "metaProtocol" not in destination
 
 

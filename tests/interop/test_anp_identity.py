@@ -44,10 +44,10 @@ def encoded(body: bytes) -> str:
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """One that reads the time that the SDK reads, and accepts the older form; it started a while ago."""
-    made = Listener(tmp_path, now=time.time() - 30, legacy=True)
-    made.now = time.time()
-    yield made
-    made.nonces.close()
+    listener = Listener(tmp_path, now=time.time() - 30, legacy=True)
+    listener.now = time.time()
+    yield listener
+    listener.nonces.close()
 
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=NAMES)

@@ -102,7 +102,7 @@ async def test_001_07_the_printed_query_of_a_peer_is_answered(tmp_path: Path, cl
     peer = peer_of("shop", clock=clock)
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
-        (answer,) = [said["payload"] for _, said in peer.seen if said["action"] == "parameter-response"]
+        (answer,) = [message["payload"] for _, message in peer.seen if message["action"] == "parameter-response"]
         expected = {name: value for name, value in PARAMETERS.items() if name in TERMS}
         assert answer["acceptedParameters"] == {**expected, "chunkSize": 32768, "responseTimeout": 45000}
         assert answer["extensions"] == EXTENSIONS
@@ -222,11 +222,11 @@ async def test_001_16_a_declined_change_keeps_the_session(tmp_path: Path, reply:
 
 async def refusal(peer: SourcePeer, socket: WebSocket, code: str) -> dict[str, Any]:
     """The error that is told before anything else happens."""
-    told = await peer.hear(socket, "error")
-    assert told["payload"]["errorCode"] == code
-    assert told["payload"]["details"]
-    payload: dict[str, Any] = told["payload"]
-    return {**payload, "replyTo": told.get("replyTo")}
+    messages = await peer.hear(socket, "error")
+    assert messages["payload"]["errorCode"] == code
+    assert messages["payload"]["details"]
+    payload: dict[str, Any] = messages["payload"]
+    return {**payload, "replyTo": messages.get("replyTo")}
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,12 @@ async def test_001_13_and_15_nothing_in_common_is_told(tmp_path: Path, id: str, 
     peer = peer_of("shop", protocols=[describe(id)])
     async with shop(tmp_path, peer) as (_, socket):
         await peer.initialize(socket)
-        told = await peer.hear(socket, "capabilities-exchange")
-        said = await peer.say(socket, "capabilities-exchange", {"supportedProtocols": peer.protocols}, replyTo=told["messageId"])
+        messages = await peer.hear(socket, "capabilities-exchange")
+        statement = await peer.say(
+            socket, "capabilities-exchange", {"supportedProtocols": peer.protocols}, replyTo=messages["messageId"]
+        )
         error = await refusal(peer, socket, code)
-        assert (error["replyTo"], error["details"]) == (said["messageId"], {"supported": [SHARING]})
+        assert (error["replyTo"], error["details"]) == (statement["messageId"], {"supported": [SHARING]})
         with pytest.raises(Ended):
             await peer.hear(socket)
 
@@ -254,14 +256,14 @@ async def test_001_15_unknown_proposals_and_versions_are_reported(tmp_path: Path
     async with shop(tmp_path, peer) as (_, socket):
         await peer.initialize(socket, requestCapabilities=False)
         unknown = {"id": "anp:protocol:data-sharing:2.0", "version": "2.0"}
-        said = await peer.say(socket, "protocol-proposal", {"proposedProtocol": unknown})
-        assert (await refusal(peer, socket, "VERSION_CONFLICT"))["replyTo"] == said["messageId"]
+        statement = await peer.say(socket, "protocol-proposal", {"proposedProtocol": unknown})
+        assert (await refusal(peer, socket, "VERSION_CONFLICT"))["replyTo"] == statement["messageId"]
         await peer.propose(socket, SHARING)  # and the negotiation goes on
         await peer.hear(socket, "protocol-response")
     async with shop(tmp_path / "other", peer) as (_, socket):
-        said = await peer.initialize(socket, version="2.0")
+        statement = await peer.initialize(socket, version="2.0")
         error = await refusal(peer, socket, "VERSION_CONFLICT")
-        assert (error["replyTo"], error["details"]["supported"]) == (said["messageId"], ["1.0"])
+        assert (error["replyTo"], error["details"]["supported"]) == (statement["messageId"], ["1.0"])
         with pytest.raises(Ended, match=r"flow\.version"):
             await peer.hear(socket)
 
@@ -342,14 +344,14 @@ async def test_001_01_to_06_an_agent_passes_all_phases(tmp_path: Path) -> None:
             assert (await session.call("query", query=QUERY))["format"] == "json"
             await session.renegotiate({"chunkSize": 2048})
             await session.close()
-    said = [word for word in peer.actions() if word.startswith("<")]
-    assert said[:6] == [
+    words = [word for word in peer.actions() if word.startswith("<")]
+    assert words[:6] == [
         *("<initialize", "<capabilities-exchange", "<protocol-evaluation", "<protocol-proposal", "<parameter-negotiation"),
         "<protocol-confirmation",
     ]
     # The second time is cached: one flight.
-    last = len(said) - 1 - said[::-1].index("<initialize")
-    assert said[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
+    last = len(words) - 1 - words[::-1].index("<initialize")
+    assert words[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
 
 
 async def test_001_19_a_peer_that_drops_extensions_is_met_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,18 +361,20 @@ async def test_001_19_a_peer_that_drops_extensions_is_met_again(tmp_path: Path, 
         peer.seen.clear()
         async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
             await session.call("query", query=QUERY)
-        answers = [said["payload"] for _, said in peer.seen if said["action"] == "parameter-response"]
-        confirmations = [said["payload"] for way, said in peer.seen if (way, said["action"]) == ("<", "protocol-confirmation")]
+        answers = [message["payload"] for _, message in peer.seen if message["action"] == "parameter-response"]
+        confirmations = [
+            message["payload"] for way, message in peer.seen if (way, message["action"]) == ("<", "protocol-confirmation")
+        ]
         assert [answer["extensions"] for answer in answers] == [confirmations[-1]["extensions"]] * len(answers)
         return confirmations
 
     async with serving(peer) as url, agent.agent:
         for _ in range(3):
-            assert [said["extensions"] for said in await meet(url)] == [EXTENSIONS]
+            assert [message["extensions"] for message in await meet(url)] == [EXTENSIONS]
         # All are offered each time. The peer was upgraded: once it costs a confirmation, and then it is known.
         monkeypatch.setattr("interop.flow_source_peer.EXTENSIONS", {**EXTENSIONS, "byteForm": True})
-        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [None, True]
-        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [True]
+        assert [message["extensions"].get("byteForm") for message in await meet(url)] == [None, True]
+        assert [message["extensions"].get("byteForm") for message in await meet(url)] == [True]
 
 
 async def test_001_22_a_batch_is_negotiated_with_a_peer(tmp_path: Path) -> None:
@@ -425,5 +429,5 @@ async def test_001_19_a_lost_connection_is_retried_with_new_messages(tmp_path: P
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
             assert (await session.call("query", query=QUERY))["format"] == "json"
-    first = [said["messageId"] for _, said in peer.seen if said["action"] == "initialize"]
+    first = [message["messageId"] for _, message in peer.seen if message["action"] == "initialize"]
     assert len(first) == len(set(first)) == 3

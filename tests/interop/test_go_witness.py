@@ -190,11 +190,11 @@ async def test_a_foreign_witness_cosigns_the_log_and_its_decisions(database: str
             async with httpx.AsyncClient(base_url=url, trust_env=False) as api, asyncio.timeout(60):
                 while True:
                     note = (await api.get("/checkpoint")).content
-                    shown = open_checkpoint(note, registry.log_key, registry.clock_key).checkpoint
-                    if shown.size == registry.head.size and witness.key.name.encode() in note:
+                    head = open_checkpoint(note, registry.log_key, registry.clock_key).checkpoint
+                    if head.size == registry.head.size and witness.key.name.encode() in note:
                         break
                     await asyncio.sleep(0.05)
-                quorum.check(note, shown)
+                quorum.check(note, head)
                 assert (await api.get("/health/ready")).json() == {"status": "ready"}
 
 
@@ -215,9 +215,9 @@ async def test_a_foreign_witness_that_knows_another_history_is_named(
         ):
             async with asyncio.timeout(60):
                 while True:
-                    known = (await api.get("/health/ready")).json()
-                    if known != {"status": "ready"}:
+                    answer = (await api.get("/health/ready")).json()
+                    if answer != {"status": "ready"}:
                         break
                     await asyncio.sleep(0.05)
-            assert known["witnesses"] == {"foreign.example/w1": code}
+            assert answer["witnesses"] == {"foreign.example/w1": code}
             assert witness.key.name.encode() not in (await api.get("/checkpoint")).content

@@ -22,9 +22,9 @@ DOCUMENT = FOLDER / "document.md"
 
 
 async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) -> None:
-    async with go_programs.serving(*peers("handoff"), "receive", "desk", DOCUMENT) as told, Network().client() as client:
-        found = await outcomes(RECEIVER, Receiver(client, told["url"], "desk", Identity.create()))
-    assert others(found) == {}
+    async with go_programs.serving(*peers("handoff"), "receive", "desk", DOCUMENT) as requests, Network().client() as client:
+        results = await outcomes(RECEIVER, Receiver(client, requests["url"], "desk", Identity.create()))
+    assert others(results) == {}
 
 
 @pytest.mark.deep
@@ -63,6 +63,6 @@ async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], l
         serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
         url = (await stack.enter_async_context(serving))["url"]
         peer = await stack.enter_async_context(receiver_at(Network(), url, "desk", Identity.create(), uri="urn:handoff"))
-        found = await outcomes(RECEIVER, peer)
-    assert failures(found) == set(), others(found)
-    assert len(found) - len(others(found)) >= 12
+        results = await outcomes(RECEIVER, peer)
+    assert failures(results) == set(), others(results)
+    assert len(results) - len(others(results)) >= 12

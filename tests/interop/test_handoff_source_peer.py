@@ -46,13 +46,13 @@ class Time:
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def source(*names: str, **given: Any) -> dict[str, Any]:
+def source(*names: str, **value: Any) -> dict[str, Any]:
     """Run printed code with the Pydantic that it was written for. Returns its names."""
 
     def imported(name: str, *arguments: Any) -> Any:
         return pydantic.v1 if name == "pydantic" else __import__(name, *arguments)
 
-    own = {"__import__": imported, "print": lambda *_: None, **given}
+    own = {"__import__": imported, "print": lambda *_: None, **value}
     space: dict[str, Any] = {
         "__name__": "__main__",
         "ValidationError": pydantic.v1.ValidationError,

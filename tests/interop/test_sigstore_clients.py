@@ -69,13 +69,13 @@ def publisher(real_registry: str, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("publisher")
     origin = f"{real_registry.rpartition(':')[2]}.localhost"
     stranger = Publisher(folder, "", f"https://{origin}/sigstore")
-    made = Publisher(folder, stranger.treaty("identity", "new")["did"], stranger.issuer)
-    made.treaty("trust", "add", real_registry, "--yes")
+    publisher = Publisher(folder, stranger.treaty("identity", "new")["did"], stranger.issuer)
+    publisher.treaty("trust", "add", real_registry, "--yes")
     config = httpx.get(f"{real_registry}/trust-config.json").content
     (folder / "trust-config.json").write_bytes(config)
     for name, part in (("root.json", "trustedRoot"), ("signing.json", "signingConfig")):
         (folder / name).write_text(json.dumps(json.loads(config)[part]))
-    return made
+    return publisher
 
 
 class Verification:

@@ -232,9 +232,9 @@ async def test_000_37_51_the_printed_test_cases_pass(
         assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
         for asked, expected in ((request, response), (unknown, not_found)):
             await peer.send(VERIFICATION, json.dumps(asked).encode())
-            told = json.loads(await peer.expect(VERIFICATION))
+            data = json.loads(await peer.expect(VERIFICATION))
             # The handler writes a word of its own for 200.
-            assert told == {**expected, "status": {"code": expected["status"]["code"], "message": told["status"]["message"]}}
+            assert data == {**expected, "status": {"code": expected["status"]["code"], "message": data["status"]["message"]}}
         assert (await peer.request("msg003", "P3", VERIFICATION))["status"]["code"] == 500  # of no case that was agreed on
         assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
         assert "tests passed over" not in shop.names()
@@ -371,10 +371,10 @@ async def test_000_54_basic_messages_come_from_an_agent_without_model(tmp_path: 
 async def answer_requests(peer: SourcePeer, count: int, wrong: int = 0) -> None:
     """Answer requests as the printed protocol says; the first `wrong` without the member `code`."""
     for number in range(count):
-        asked = json.loads(await peer.expect(APPLICATION))
-        assert (asked["type"], asked["action"]) == ("REQUEST", "getProductInfo")
+        data = json.loads(await peer.expect(APPLICATION))
+        assert (data["type"], data["action"]) == ("REQUEST", "getProductInfo")
         status = {"message": "成功"} if number < wrong else {"code": 200, "message": "成功"}
-        answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": status, "productInfo": LAPTOP}
+        answer = {"messageId": data["messageId"], "type": "RESPONSE", "status": status, "productInfo": LAPTOP}
         await peer.send(APPLICATION, json.dumps(answer, ensure_ascii=False, indent=1).encode())
 
 
@@ -498,9 +498,9 @@ async def test_000_37_38_a_counter_has_the_printed_test_cases(tmp_path: Path) ->
         await peer.say("06-test-cases-negotiation.json", testCases=printed("07-test-cases.md"), modificationSummary="- 中文")
         assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
         for request, response in printed_cases():
-            asked = json.loads(await peer.expect(VERIFICATION))
-            assert asked == {**request, "messageId": asked["messageId"]}
-            await peer.send(VERIFICATION, json.dumps({**response, "messageId": asked["messageId"]}).encode())
+            data = json.loads(await peer.expect(VERIFICATION))
+            assert data == {**request, "messageId": data["messageId"]}
+            await peer.send(VERIFICATION, json.dumps({**response, "messageId": data["messageId"]}).encode())
         await answer_requests(peer, 1)
 
     buyer = customer(tmp_path, Script(tests=TEST_CASES))
@@ -520,10 +520,10 @@ async def test_000_12_51_the_provider_answers_the_test_messages(tmp_path: Path) 
             "06-test-cases-negotiation.json", testCases=proposed["testCases"], modificationSummary=None, status="accepted"
         )
         for outcome in ({"code": 200, "message": "成功"}, {"code": 404, "message": "产品未找到"}):
-            asked = json.loads(await peer.expect(VERIFICATION))
+            data = json.loads(await peer.expect(VERIFICATION))
             mouse = {"productId": "M1", "productName": "Mouse", "productDescription": "Clicks.", "price": 9.5, "currency": "USD"}
             found = mouse if outcome["code"] == 200 else None
-            answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": outcome, "productInfo": found}
+            answer = {"messageId": data["messageId"], "type": "RESPONSE", "status": outcome, "productInfo": found}
             await peer.send(VERIFICATION, json.dumps(answer).encode())
         await answer_requests(peer, 1)
 
@@ -575,9 +575,9 @@ async def test_000_43_45_questions_of_both_sides(tmp_path: Path) -> None:
         assert (await peer.meta("naturalLanguageNegotiation"))["message"] == "You asked: 为什么?"
         await peer.verdict(1, "accepted", proposed["candidateProtocols"])
         await codes(peer)
-        asked = await peer.meta("naturalLanguageNegotiation")
-        assert (asked["type"], len(asked["messageId"]), asked["message"]) == ("REQUEST", 16, "USD?")
-        await peer.say("10-natural-language-negotiation.json", type="RESPONSE", messageId=asked["messageId"], message="是")
+        message = await peer.meta("naturalLanguageNegotiation")
+        assert (message["type"], len(message["messageId"]), message["message"]) == ("REQUEST", 16, "USD?")
+        await peer.say("10-natural-language-negotiation.json", type="RESPONSE", messageId=message["messageId"], message="是")
         await answer_requests(peer, 1)
 
     async with provider(script) as url, customer(tmp_path).agent.connect(url, requirement=WANTED) as session:
@@ -605,8 +605,8 @@ async def test_a_provider_with_faulty_unrepairable_code_is_left(tmp_path: Path) 
         await codes(peer)
         await peer.meta("testCasesNegotiation")
         await peer.say("06-test-cases-negotiation.json", testCases=TEST_CASES, modificationSummary=None, status="accepted")
-        asked = json.loads(await peer.expect(VERIFICATION))
-        answer = {"messageId": asked["messageId"], "type": "RESPONSE", "status": {"code": 404, "message": "产品未找到"}}
+        data = json.loads(await peer.expect(VERIFICATION))
+        answer = {"messageId": data["messageId"], "type": "RESPONSE", "status": {"code": 404, "message": "产品未找到"}}
         await peer.send(VERIFICATION, json.dumps(answer | {"productInfo": None}).encode())
         await peer.last_words()
 

@@ -37,13 +37,13 @@ def path_of(agent: Signer) -> str:
 async def test_it_says_who_the_agent_is(browser: httpx.AsyncClient, agents: list[Signer]) -> None:
     await publish(browser, agents[0], publication(agents[0]))
     page = await read(browser, path_of(agents[0]))
-    known = (await browser.get(path_of(agents[0]), headers={"Accept": "application/json"})).json()
+    answer = (await browser.get(path_of(agents[0]), headers={"Accept": "application/json"})).json()
     assert page.text.count(agents[0].did) > 1
     assert "domain alpha.example" in page.text
-    for id_, key in known["keys"].items():
+    for id_, key in answer["keys"].items():
         assert id_ in page.text
         assert key in page.text
-    assert page.links[f"leaf {known['index']}"] == f"/statements/{known['statement']}"
+    assert page.links[f"leaf {answer['index']}"] == f"/statements/{answer['statement']}"
     assert "No epoch has closed yet." in page.text
 
 
@@ -98,14 +98,14 @@ async def _index(registry: Registry, statement: str) -> int:
 async def test_weight_standing_vouches_grants_and_speech(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
-    made = publication(agents[0])
-    await publish(browser, agents[0], made)
+    statement = publication(agents[0])
+    await publish(browser, agents[0], statement)
     await say(browser, agents[0], kinds.Vouch(agents[1].did, 0))
     await say(browser, agents[0], kinds.Vouch(agents[2].did, 1))
     await say(browser, agents[0], kinds.Vouch(agents[2].did, 2, withdrawn=True))
     await say(browser, agents[0], kinds.Grant("alpha.example", agents[3].did))
     for epoch in range(2):
-        await everybody_reports(registry, agents, made.body.document.sha256, epoch)
+        await everybody_reports(registry, agents, statement.body.document.sha256, epoch)
         await registry.decide()
     page = await read(browser, path_of(agents[0]))
     assert "Its ballots weigh 1." in page.text

@@ -135,7 +135,7 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
         namespace = AGENTS[number % 4].did.removeprefix("did:wba:")
         path = f"/protocols/{namespace}/p{number}/1.0"
         visit(page, hostile + path)
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND)]
         if number % IN_A_PACKAGE == 0:
             assert page.locator("[id^=operation-]").count() == len(PAYLOADS[number : number + IN_A_PACKAGE])
             assert page.locator(".handler").inner_text() and payload in (page.locator("#operation-o0").text_content() or "")
@@ -151,7 +151,7 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
     lists = ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log")
     for path in (*lists, both, "/protocols/alice.example/p0/2.0", *(f"/identities/{agent.did}" for agent in AGENTS)):
         visit(page, hostile + path)
-        wrong += [f"{path}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{path}: {evaluation}" for evaluation in page.evaluate(FOUND)]
         assert page.locator("main#main").count() == 1, path
     visit(page, hostile + both)
     assert page.locator(".changes li").count() > 20 and page.locator(".diff ins").count() > 20
@@ -170,7 +170,7 @@ def test_texts_that_are_searched_in_the_documentation_stay_texts(page: sync_api.
     for payload in PAYLOADS[:: len(PAYLOADS) // 12]:
         visit(page, f"{hostile}/docs/search.html?q={quote(payload, safe='')}")
         page.wait_for_load_state("networkidle")  # the index is read, and what it found stands on the page
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND) if found not in usual]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND) if evaluation not in usual]
     assert usual and not wrong and not errors, "\n".join([*wrong, *errors])
 
 
@@ -185,10 +185,10 @@ def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors:
             answer = client.get(path)
             assert answer.status_code < 500, (path, answer.text)
             assert "script-src 'self'" in answer.headers["content-security-policy"], path
-            wrong += [f"{payload!r}: {found}" for found in Strict(answer.text).wrong]
+            wrong += [f"{payload!r}: {evaluation}" for evaluation in Strict(answer.text).wrong]
     for payload in PAYLOADS[:: len(PAYLOADS) // 8]:
         visit(page, hostile + place.format(quote(payload, safe="")))
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND)]
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 
 

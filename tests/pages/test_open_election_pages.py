@@ -30,9 +30,9 @@ async def test_voters_are_domains_in_their_anchors_cluster(tmp_path: Path, datab
         Registry.open(settings, clock=lambda: datetime.fromtimestamp(seconds[0], UTC), resolve=web.resolve) as registry,
         browsing(registry) as browser,
     ):
-        made = publication(voters[0])
-        document = made.body.document.sha256
-        await publish(browser, voters[0], made)
+        statement = publication(voters[0])
+        document = statement.body.document.sha256
+        await publish(browser, voters[0], statement)
         await say(browser, voters[0], kinds.Vouch(newcomer.did, 0))
         await say(browser, voters[3], kinds.Grant(ANCHORS[3], delegate.did))
         await say(browser, voters[3], kinds.Grant(ANCHORS[3], voters[0].did))  # which speaks for its own domain all the same

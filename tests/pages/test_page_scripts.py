@@ -173,9 +173,9 @@ def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None
         topic, seq, issued = f"a/b-{number}", chosen.choice([0, 7, 2**53 - 1]), chosen.choice([0, NOW, 2**53 - 1])
         seen = f"{ORIGIN}\n{number}\n{'é中😀' if number % 2 else ''}\n\n— {ORIGIN} AAAA\n"
         body = kinds.Ballot(topic, seq, tuple(map(tuple, tiers)), seen)
-        made = signer.statement(body, issued=issued)
+        statement = signer.statement(body, issued=issued)
         case = {"topic": topic, "seq": seq, "tiers": tiers, "seen": seen, "log": ORIGIN, "issued": issued}
-        ballots.append({**case, "file": _identity_file(signer, tmp_path), "leaf": made.leaf.decode(), "id": made.id})
+        ballots.append({**case, "file": _identity_file(signer, tmp_path), "leaf": statement.leaf.decode(), "id": statement.id})
     values: list[object] = [{"b": [1, -2, True], "a": {"é": '\u2028\x7f\x00"\\/', "\U0001f600": 1, "\ufb33": 2}}, [], {}, "中"]
     a, b = "a" * 64, "b" * 64
     many = [[hashlib.sha256(b"%d" % place).hexdigest()] for place in range(34)]

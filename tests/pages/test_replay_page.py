@@ -50,10 +50,10 @@ async def send(api: httpx.AsyncClient, **given: str) -> tuple[int, Page, str]:
 async def test_examples_are_one_click_away(api: httpx.AsyncClient, name: str) -> None:
     start = Page((await api.get("/replay")).text)
     (link,) = [target for target in start.targets if target.endswith(f"={name}")]
-    shown = Page((await api.get(link)).text)
-    assert "Which candidates were there?" in shown.text and len(shown.charts) == 1 and len(shown.tables) == 1
+    page = Page((await api.get(link)).text)
+    assert "Which candidates were there?" in page.text and len(page.charts) == 1 and len(page.tables) == 1
     status, sent, _ = await send(api, **examples()[name])
-    assert status == 200 and sent.tables == shown.tables and sent.charts == shown.charts
+    assert status == 200 and sent.tables == page.tables and sent.charts == page.charts
 
 
 def test_transcripts_of_the_examples_are_real() -> None:
@@ -146,13 +146,13 @@ async def test_replays_and_documents_take_turns(api: httpx.AsyncClient, alice: S
     running, most = 0, Counter[str]()
 
     def counted(name: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def run(given: Any) -> Any:
+        def run(value: Any) -> Any:
             nonlocal running
             running += 1
             most[name] = max(most[name], running)
             time.sleep(0.05)  # others could begin meanwhile
             running -= 1
-            return work(given)
+            return work(value)
 
         return run
 

@@ -77,8 +77,8 @@ async def test_from_a_search_to_a_verified_proof(registry: Registry, web: Web, b
             assert watch.says(statement.parse(leaf).signatures[0])
             assert not watch.says(secret) and not watch.errors
             # htmx keeps the address of a search; a key is kept nowhere.
-            kept = await page.evaluate("[...Object.keys(localStorage), ...Object.keys(sessionStorage), document.cookie]")
-            assert set(kept) <= {"htmx-current-path-for-history", ""}
+            evaluation = await page.evaluate("[...Object.keys(localStorage), ...Object.keys(sessionStorage), document.cookie]")
+            assert set(evaluation) <= {"htmx-current-path-for-history", ""}
             await context.close()
 
 
@@ -135,9 +135,9 @@ async def _vote(page: Page, look: Look, web: Web, epoch: int, folder: Path) -> b
 
 def _add_key(web: Web, did: str, shown: str) -> None:
     """Serve the document that the page shows, beside the key of the agent."""
-    former, document = json.loads(web.documents[did]), json.loads(shown)
+    data, document = json.loads(web.documents[did]), json.loads(shown)
     for name in ("verificationMethod", "authentication"):
-        document[name] += former[name]
+        document[name] += data[name]
     web.documents[did] = json.dumps(document).encode()
 
 

@@ -70,12 +70,12 @@ async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[S
 async def test_missing_reports_are_shown_before_the_first_decision(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
-    made = publication(agents[0])
-    await publish(browser, agents[0], made)
+    statement = publication(agents[0])
+    await publish(browser, agents[0], statement)
     page = await read(browser, PATH)
     assert "Nothing is decided here yet" in page.text
     assert "No pair of agents reported that it works. A candidate needs 3. 3 more must report it" in page.text
-    await everybody_reports(registry, agents[:2], made.body.document.sha256, 0)
+    await everybody_reports(registry, agents[:2], statement.body.document.sha256, 0)
     page = await read(browser, PATH)
     assert "1 pair of agents reported that it works. A candidate needs 3. 2 more must report it" in page.text
     assert [name for name in page.charts if name.startswith("The states")] == page.charts, "there is nothing else to draw"
@@ -133,10 +133,10 @@ async def test_a_consensus_is_not_preferred_to_an_equal_candidate(
 async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     browser: httpx.AsyncClient, registry: Registry, web: Web, agents: list[Signer]
 ) -> None:
-    made, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
-    document = made.body.document.sha256
-    base = kinds.Base(made.body.uri, document)
-    await publish(browser, agents[0], made)
+    statement, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
+    document = statement.body.document.sha256
+    base = kinds.Base(statement.body.uri, document)
+    await publish(browser, agents[0], statement)
     await publish(browser, agents[0], replace(release, body=msgspec.structs.replace(release.body, base=base)))
     await say(browser, agents[0], ballot(registry, 0, release.body.document.sha256))
     for epoch in range(3):
@@ -155,9 +155,9 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     web.serve(*newcomers)
     for newcomer in newcomers:
         await say(browser, newcomer, kinds.Ballot("other/topic", 0, ((kinds.NONE,),), registry.head.note.decode()))
-    for uri in (made.body.uri, release.body.uri):
+    for uri in (statement.body.uri, release.body.uri):
         await say(
-            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == made.body.uri else None)
+            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == statement.body.uri else None)
         )
     await everybody_reports(registry, agents[:3], document, 3)
     await registry.decide()
@@ -177,8 +177,8 @@ async def test_the_numbers_are_those_of_the_decision(
 ) -> None:
     documents = await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
-    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    answer = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(answer["decision"]["transcript"], Transcript)
     order = [documents[0], documents[1], "none"]
     assert transcript.order == order
     choices = [*(candidate.hash for candidate in transcript.candidates), "none"]
@@ -190,13 +190,13 @@ async def test_the_numbers_are_those_of_the_decision(
         expected[place] = "–"
         assert matrix[place + 1][1:] == expected
     for link, target in (
-        (f"leaf {shown['decision']['index']}", f"/statements/{shown['decision']['statement']}"),
-        ("its proof in the log", f"/proofs/{shown['decision']['statement']}"),
+        (f"leaf {answer['decision']['index']}", f"/statements/{answer['decision']['statement']}"),
+        ("its proof in the log", f"/proofs/{answer['decision']['statement']}"),
     ):
         assert page.links[link] == target
         assert (await browser.get(target)).status_code == 200
     (transcript_link,) = (href for text, href in page.links.items() if text.endswith(("bytes", "KiB")))
-    assert json.loads((await browser.get(transcript_link)).content) == shown["decision"]["transcript"]
+    assert json.loads((await browser.get(transcript_link)).content) == answer["decision"]["transcript"]
 
 
 async def test_a_loser_learns_its_victor_and_lacking_conditions(
@@ -204,10 +204,10 @@ async def test_a_loser_learns_its_victor_and_lacking_conditions(
 ) -> None:
     await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
-    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    answer = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(answer["decision"]["transcript"], Transcript)
     assert "It lost: 75.0 % of all votes prefer alpha.example/first 1.0, 25.0 % this." in page.text
-    names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in shown["candidates"]}
+    names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in answer["candidates"]}
     loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
     said = [*reasons.reasons(loser, transcript, names)]
     assert said

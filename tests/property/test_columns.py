@@ -81,9 +81,9 @@ class Both:
             key = f"key {leaf}"
             if self.plain.reports and draw.random() < 0.15:
                 _, key, one, other, *_ = draw.choice(self.plain.reports)
-            made = LoggedReport(leaf, key, one, other, topic, document, draw.random() < 0.8, epoch)
-            self.plain.reports.append(made)
-            body = Report(topic, "0" * 64, document, "agreed" if made.agreed else "failed", epoch, "")
+            report = LoggedReport(leaf, key, one, other, topic, document, draw.random() < 0.8, epoch)
+            self.plain.reports.append(report)
+            body = Report(topic, "0" * 64, document, "agreed" if report.agreed else "failed", epoch, "")
             self.evidence.reports.add(key, body, (parse_did(one), parse_did(other)), leaf, epoch)
 
     def weights(self) -> dict[str, int]:

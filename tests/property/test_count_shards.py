@@ -44,11 +44,11 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
     return votes(ballots, implied, weights, EPOCH, draw(st.sampled_from([None, 5]))), clusters
 
 
-def rows(made: Votes, chosen: list[int]) -> Votes:
+def rows(votes: Votes, chosen: list[int]) -> Votes:
     """Some of the votes, in some order."""
     index = np.array(chosen, dtype=np.int64)
     columns = ("ranking", "principal", "weight", "age", "held")
-    return replace(made, **{name: getattr(made, name)[index] for name in columns})
+    return replace(votes, **{name: getattr(votes, name)[index] for name in columns})
 
 
 def plus(one: Count, other: Count) -> Count:
@@ -61,8 +61,8 @@ def plus(one: Count, other: Count) -> Count:
 
 
 @given(topics(), st.randoms(use_true_random=False), st.integers(1, 4))
-def test_shards_add_up_in_any_order(made: tuple[Votes, dict[str, str]], random: Random, shards: int) -> None:
-    cast, clusters = made
+def test_shards_add_up_in_any_order(election: tuple[Votes, dict[str, str]], random: Random, shards: int) -> None:
+    cast, clusters = election
     order = list(range(len(cast.weight)))
     random.shuffle(order)
     parts = [rows(cast, order[shard::shards]) for shard in range(shards)]
@@ -78,9 +78,9 @@ def test_shards_add_up_in_any_order(made: tuple[Votes, dict[str, str]], random: 
 
 
 @given(topics())
-def test_no_vote_counts_twice_or_not_at_all(made: tuple[Votes, dict[str, str]]) -> None:
+def test_no_vote_counts_twice_or_not_at_all(election: tuple[Votes, dict[str, str]]) -> None:
     """Each pair of choices divides all the weight into those for it, those against it and those who tie it."""
-    cast, clusters = made
+    cast, clusters = election
     whole = count(cast, CANDIDATES, clusters)
     assert whole.total == sum(cast.weight.tolist()) == sum(cast.by_principal().tolist())
     for a in range(len(CANDIDATES)):

@@ -117,30 +117,30 @@ def test_step_3_a_seedless_set_has_at_most_twice_its_net_inflow(case: Case) -> N
 
 @SEARCH
 @given(ELECTORATES)
-def test_step_4_relent_trust_is_a_fixed_part_of_the_cap(made: Electorate) -> None:
+def test_step_4_relent_trust_is_a_fixed_part_of_the_cap(electorate: Electorate) -> None:
     """It fails for `schulze-margins-v2`, and where m* is the last cap alone."""
-    own = (made.case.seed >> np.uint64(1)).astype(object)
-    cap, loans = made.bounded.cap, made.loan_share
-    assert (2 * loans * whole(made.lent()) <= loans * own + cap).all()
-    by_one_vouch = 2 * made.case.least * loans * whole(made.bounded.flows)
-    assert (by_one_vouch <= (loans * own + cap)[made.case.graph.source]).all()
+    own = (electorate.case.seed >> np.uint64(1)).astype(object)
+    cap, loans = electorate.bounded.cap, electorate.loan_share
+    assert (2 * loans * whole(electorate.lent()) <= loans * own + cap).all()
+    by_one_vouch = 2 * electorate.case.least * loans * whole(electorate.bounded.flows)
+    assert (by_one_vouch <= (loans * own + cap)[electorate.case.graph.source]).all()
 
 
 @SEARCH
 @given(ELECTORATES, st.data())
-def test_step_5_a_weight_is_at_most_one_and_the_capped_trust(made: Electorate, data: st.DataObject) -> None:
-    ages = np.array([data.draw(st.integers(0, 60)) for _ in made.case.names])
-    weights = whole(base_weight(made.bounded.trust, made.bounded.cap, ages, 52))
+def test_step_5_a_weight_is_at_most_one_and_the_capped_trust(electorate: Electorate, data: st.DataObject) -> None:
+    ages = np.array([data.draw(st.integers(0, 60)) for _ in electorate.case.names])
+    weights = whole(base_weight(electorate.bounded.trust, electorate.bounded.cap, ages, 52))
     assert (weights <= ONE).all()
-    assert (weights * made.bounded.cap <= ONE * whole(made.bounded.trust)).all()
+    assert (weights * electorate.bounded.cap <= ONE * whole(electorate.bounded.trust)).all()
 
 
 @SEARCH
 @given(ELECTORATES, st.integers(0, 2**16))
-def test_the_weight_of_the_corrupted_is_bounded(made: Electorate, corrupted: int) -> None:
+def test_the_weight_of_the_corrupted_is_bounded(electorate: Electorate, corrupted: int) -> None:
     """Every set of domains, with corrupted principals drawn among all others, anchors too."""
-    case, cap, loans, graph = made.case, made.bounded.cap, made.loan_share, made.case.graph
-    weights = whole(base_weight(made.bounded.trust, cap, np.full(len(case.names), 52), 52))
+    case, cap, loans, graph = electorate.case, electorate.bounded.cap, electorate.loan_share, electorate.case.graph
+    weights = whole(base_weight(electorate.bounded.trust, cap, np.full(len(case.names), 52), 52))
     sets = sets_of(case)
     bought = (corrupted >> np.arange(len(case.names)) & 1 == 1) & ~sets.members
     voucher = (np.arange(len(case.names)) == graph.source[:, None]).astype(np.int64)

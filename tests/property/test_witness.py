@@ -207,8 +207,8 @@ class Witnessing(RuleBasedStateMachine):
             return
         assert open_checkpoint(request.note + line, LOG.verifier, self.witness.key).time == NOW
         if latest is not None:
-            known = latest.checkpoint
-            verify_consistency(known.size, head.size, known.root, head.root, request.proof)
+            checkpoint = latest.checkpoint
+            verify_consistency(checkpoint.size, head.size, checkpoint.root, head.root, request.proof)
         self.cosigned.append(head)
 
 

@@ -226,8 +226,8 @@ def decisions(view: View, *columns: list[Any]) -> list[Row]:
 
 
 @means("delete from elections where topic = $1 and state <> all($2)")
-def end_candidates(view: View, topic: str, former: list[str]) -> list[Row]:
-    return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in former)
+def end_candidates(view: View, topic: str, names: list[str]) -> list[Row]:
+    return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in names)
 
 
 @means("delete from elections where topic = $1 and document = any($2)")

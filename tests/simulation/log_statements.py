@@ -170,8 +170,8 @@ def read_tiles(view: View, levels: list[int], indexes: list[int]) -> list[Row]:
 
 @means("select statement, index from leaves where statement = any($1::bytea[]) and index < $2")
 def index_of(view: View, statements: list[bytes], size: int) -> list[Row]:
-    found = [row for row in view.all("leaves") if row["statement"] in statements and row["index"] < size]
-    return [{"statement": row["statement"], "index": row["index"]} for row in found]
+    rows = [row for row in view.all("leaves") if row["statement"] in statements and row["index"] < size]
+    return [{"statement": row["statement"], "index": row["index"]} for row in rows]
 
 
 @means("select index from leaves where statement = $1")

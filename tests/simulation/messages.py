@@ -92,11 +92,11 @@ class SimulatedNetwork:
                 return
             try:
                 body, code = await registry.nodes.take(registry.sequencer, request.content, request.headers[HEADER])
-                made = HttpReply(200, httpx.Headers({HEADER: code}), body, len(body) <= limit)
+                reply = HttpReply(200, httpx.Headers({HEADER: code}), body, len(body) <= limit)
             except TreatyError:
-                made = HttpReply(503, httpx.Headers(), b"", True)
+                reply = HttpReply(503, httpx.Headers(), b"", True)
             if rng.random() >= world.faults.message_losses:
-                world.scheduler.at(world.network.between(peer.machine, process.machine), loop, lambda: settle(answer, made))
+                world.scheduler.at(world.network.between(peer.machine, process.machine), loop, lambda: settle(answer, reply))
 
         def arrive() -> None:
             if peer.alive:

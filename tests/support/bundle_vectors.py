@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parents[1] / "vectors" / "bundles"
 
 def facts() -> dict[str, Any]:
     """What a reader knows before: the registry and its key, the URI, the time, the publisher of its policy."""
-    found: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text())
-    return found
+    data: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text())
+    return data
 
 
 def outcome(change: dict[str, Any]) -> dict[str, Any]:

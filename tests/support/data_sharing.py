@@ -124,14 +124,14 @@ def offer(id: str = SHARING, **fields: Any) -> ProtocolOffer:
 def sharer(name: str, home: Path, *offers: ProtocolOffer, policy: Policy | None = None, **options: Any) -> Party:
     """An agent NAME.example that offers these, data-sharing by default, and answers queries."""
     offers = offers or (offer(),)
-    known = {made.uri: made for made in map(published, (SHARING, TRANSFER))}
+    known = {side.uri: side for side in map(published, (SHARING, TRANSFER))}
     policy = policy or Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
-    made = party(name, home, protocols=SimulatedProtocols(known), policy=policy, **options)
+    side = party(name, home, protocols=SimulatedProtocols(known), policy=policy, **options)
     for given in offers:
-        made.agent.flow.registry.add(given)
+        side.agent.flow.registry.add(given)
 
-        @made.agent.provides(given.uri)
+        @side.agent.provides(given.uri)
         async def query(query: str) -> list[Any]:
             return ROWS if query == QUERY else []
 
-    return made
+    return side

@@ -85,7 +85,7 @@ async def refused_at(
 
 async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: str, **options: Any) -> VerificationFailed:
     registry.trusted_in(home)
-    before, known = kept_in(home), known_in(home)
+    before, names = kept_in(home), known_in(home)
     async with fetcher(registry, home, **options) as agent:
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(name)
@@ -93,6 +93,6 @@ async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: 
         assert str(failure.value).startswith(f"Step {step} (")
         assert kept_in(home) == before
         if (step <= 4 and failure.value.code != "resolve.ambiguous") or failure.value.code.startswith("memory."):
-            assert known_in(home) == known
+            assert known_in(home) == names
         assert not agent.holds(name) and not agent.holds(uri_of())
     return failure.value

@@ -146,9 +146,9 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
             await asyncio.sleep(0.02)
 
 
-async def drained(made: World, name: str = "desk") -> bool:
+async def drained(world: World, name: str = "desk") -> bool:
     """Whether the outbox of an agent is empty."""
-    return await made.journals[made.name(name)].waiting() == 0
+    return await world.journals[world.name(name)].waiting() == 0
 
 
 def shown(message: Mapping[str, Any]) -> tuple[str, str]:

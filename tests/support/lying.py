@@ -24,8 +24,8 @@ Kind = type[kinds.Body]
 LINE = uri_of().rpartition("/")[0]
 
 
-def indexes(registry: SimulatedRegistry, kind: Kind, test: Callable[[Statement], bool] = lambda made: True) -> list[int]:
-    return [index for index, made in registry.shown() if isinstance(made.body, kind) and test(made)]
+def indexes(registry: SimulatedRegistry, kind: Kind, test: Callable[[Statement], bool] = lambda statement: True) -> list[int]:
+    return [index for index, statement in registry.shown() if isinstance(statement.body, kind) and test(statement)]
 
 
 def leave_out(registry: SimulatedRegistry, kind: Kind, *which: int) -> None:
@@ -44,10 +44,10 @@ def tell_another_first_identity(registry: SimulatedRegistry) -> Signer:
     forger = second_key()
     leave_out(registry, kinds.Identity, *[0])
     body = identity_body(forger, document="of the operator's making")
-    made = signed(body, OPERATOR, issued=registry.now)
-    index = registry.force(made.leaf)
+    statement = signed(body, OPERATOR, issued=registry.now)
+    index = registry.force(statement.leaf)
     keys = {forger.key_id: encode_multikey(forger.public_key)}
-    registry.facts[f"identity/{ALICE.did}"] = IdentityFact(made.id, index, body.document.sha256, keys, 1, registry.now)
+    registry.facts[f"identity/{ALICE.did}"] = IdentityFact(statement.id, index, body.document.sha256, keys, 1, registry.now)
     return forger
 
 

@@ -304,16 +304,16 @@ def party(
 
 def shop(home: Path, *uris: str, name: str = "shop", **options: Any) -> Party:
     """An agent that sells one laptop, by product-info of these versions (both unless given)."""
-    made = party(name, home, **options)
+    side = party(name, home, **options)
     for uri in uris or (URI_2, URI_1):
 
-        @made.agent.provides(uri)
+        @side.agent.provides(uri)
         async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
             if productId != LAPTOP["productId"]:
                 raise OperationError(404, "产品未找到")
             return LAPTOP
 
-    return made
+    return side
 
 
 def buyer(home: Path, *, name: str = "buyer", **options: Any) -> Party:

@@ -83,14 +83,14 @@ class Draft:
     statements: list[Statement] = field(default_factory=list)
     blobs: list[tuple[Statement, bytes]] = field(default_factory=list)
 
-    def publish(self, agent: Signer, made: Publication) -> kinds.Publish:
-        self.add(made.body, agent, made.document, made.card)
-        return made.body
+    def publish(self, agent: Signer, publication: Publication) -> kinds.Publish:
+        self.add(publication.body, agent, publication.document, publication.card)
+        return publication.body
 
     def add(self, body: kinds.Body, agent: Signer, *blobs: bytes) -> None:
-        made = agent.statement(body)
-        self.statements.append(made)
-        self.blobs += [(made, data) for data in blobs]
+        statement = agent.statement(body)
+        self.statements.append(statement)
+        self.blobs += [(statement, data) for data in blobs]
 
     async def log(self, registry: Registry) -> None:
         for made, data in self.blobs:
@@ -141,8 +141,8 @@ def _handlers(draft: Draft, code_free: kinds.Publish, sandboxed: kinds.Publish) 
 
 def _warnings(draft: Draft) -> None:
     for state in ("deprecated", "yanked", "revoked"):
-        made = draft.publish(CAROL, publication(CAROL, f"was-{state}", topic="travel/trains"))
-        draft.add(kinds.Status(made.uri, state), CAROL)
+        statement = draft.publish(CAROL, publication(CAROL, f"was-{state}", topic="travel/trains"))
+        draft.add(kinds.Status(statement.uri, state), CAROL)
 
 
 async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Sequence[kinds.Publish]) -> None:

@@ -151,7 +151,7 @@ def vector(title: str = "Ada is greeted", name: str = "Ada", answer: str = "Hell
 async def attach(
     api: httpx.AsyncClient,
     agent: Signer,
-    made: Publication,
+    publication: Publication,
     manifest: Mapping[str, Any] = MANIFEST,
     *,
     vectors: Mapping[str, bytes] | None = None,
@@ -168,12 +168,12 @@ async def attach(
         summary="Greet.",
         licence="Apache-2.0",
         entry_point=entry_point,
-        protocol_uri=made.body.uri,
-        protocol_hash=made.body.document.sha256,
+        protocol_uri=publication.body.uri,
+        protocol_hash=publication.body.document.sha256,
         manifest=manifest,
     )
     filename, wheel = build_wheel({**code, **files}, about)
-    body = kinds.Handler(made.body.uri, made.body.document.sha256, filename, blob(wheel), entry_point, blob(bundle))
+    body = kinds.Handler(publication.body.uri, publication.body.document.sha256, filename, blob(wheel), entry_point, blob(bundle))
     signed = agent.statement(body)
     for data in (wheel, bundle):
         assert (await put(api, data, signed)).status_code in (201, 204)

@@ -118,10 +118,10 @@ def operator_in(data: Path) -> Operator:
     return load_operator(settings_for(data, None).keys)
 
 
-async def publish(registry: Registry, agent: Signer, made: Publication) -> Logged | TreatyError:
+async def publish(registry: Registry, agent: Signer, publication: Publication) -> Logged | TreatyError:
     """Upload what a publication names, then log it."""
-    leaf = agent.statement(made.body).leaf
-    for digest, data in made.blobs.items():
+    leaf = agent.statement(publication.body).leaf
+    for digest, data in publication.blobs.items():
         await registry.put_blob(digest, leaf, data)
     return (await registry.submit([leaf]))[0]
 

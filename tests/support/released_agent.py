@@ -45,17 +45,17 @@ async def call(kind: str, agent: Agent, uri: str, url: str) -> None:
     told: dict[str, Any] = {"answers": [], "resumed": [], "encrypted": []}
     for _ in range(2):
         options: dict[str, Any] = {}
-        heard = asyncio.Event()
+        event = asyncio.Event()
 
-        async def said(number: int, speaker: str, text: str, heard: asyncio.Event = heard) -> None:
-            heard.set()
+        async def said(number: int, speaker: str, text: str, event: asyncio.Event = event) -> None:
+            event.set()
 
         if kind == "shared":
             options = {"role": "member", "serving": [said]}
         async with agent.connect(url, protocols=[uri], **options) as session:
             if kind == "shared":
                 await session.call("say", text=HEARD)
-                await heard.wait()
+                await event.wait()
                 answer: object = HEARD
             elif kind == "code":
                 answer = await session.call("buy", item="lamp", offer=1000, limit=1800)

@@ -99,10 +99,10 @@ def template() -> int:
     passes. Registries that several tests share have workers too, with the interpreter of the host."""
     deadline = time.monotonic() + 10
     while True:
-        found = [pid for pid in descendants() - sandboxed() if _command(pid).startswith(executable().encode() + b"\0")]
-        if len(found) == 1:
-            return found[0]
-        assert time.monotonic() < deadline, found
+        pids = [pid for pid in descendants() - sandboxed() if _command(pid).startswith(executable().encode() + b"\0")]
+        if len(pids) == 1:
+            return pids[0]
+        assert time.monotonic() < deadline, pids
         time.sleep(0.01)
 
 

@@ -139,9 +139,9 @@ class SimulatedRegistry:
 
     def add(self, body: kinds.Body, *signers: Signer) -> Statement:
         """Sign a statement and log it as any registry would; refused are those that break a rule."""
-        made = signed(body, *signers, issued=self.now)
-        self.submit(made.leaf)
-        return made
+        statement = signed(body, *signers, issued=self.now)
+        self.submit(statement.leaf)
+        return statement
 
     def submit(self, leaf: bytes) -> int:
         """Admit and log a leaf; its index. Raises what admission raises."""
@@ -242,32 +242,32 @@ class SimulatedRegistry:
 
     def shown(self) -> list[tuple[int, Statement]]:
         """The statements that bundles are made from."""
-        return [(index, made) for index, made in self.statements() if index not in self.left_out]
+        return [(index, statement) for index, statement in self.statements() if index not in self.left_out]
 
     def document_of(self, uri: str) -> kinds.Blob:
         """The document that is published under a URI."""
-        for _, made in self.shown():
-            if isinstance(made.body, kinds.Publish) and made.body.uri == uri:
-                return made.body.document
+        for _, entry in self.shown():
+            if isinstance(entry.body, kinds.Publish) and entry.body.uri == uri:
+                return entry.body.document
         raise NotFound("protocol.unknown", f"{uri} is not published here.")
 
     def bundle(self, uri: str, since: int | None = None) -> bytes:
         """The bundle of a protocol."""
         self.document_of(uri)
         kept = [
-            (index, made)
-            for index, made in self.shown()
-            if isinstance(made.body, kinds.Publish | kinds.Handler | kinds.Status) and made.body.uri == uri
+            (index, statement)
+            for index, statement in self.shown()
+            if isinstance(statement.body, kinds.Publish | kinds.Handler | kinds.Status) and statement.body.uri == uri
         ]
-        topic = next(made.body.topic for _, made in kept if isinstance(made.body, kinds.Publish))
+        topic = next(statement.body.topic for _, statement in kept if isinstance(statement.body, kinds.Publish))
         return self._bundle({"uri": uri}, kept, topic, since)
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:
         """The bundle of a topic."""
         about = kinds.Publish | kinds.Handler | kinds.Status
-        listed = [(index, made, made.body) for index, made in self.shown() if isinstance(made.body, about)]
+        listed = [(index, statement, statement.body) for index, statement in self.shown() if isinstance(statement.body, about)]
         uris = {body.uri for _, _, body in listed if isinstance(body, kinds.Publish) and body.topic == topic}
-        kept = [(index, made) for index, made, body in listed if body.uri in uris]
+        kept = [(index, statement) for index, statement, body in listed if body.uri in uris]
         if not kept:
             raise NotFound("topic.unknown", f"Nothing is published in {topic}.")
         return self._bundle({"topic": topic}, kept, topic, since)
@@ -337,21 +337,26 @@ class SimulatedRegistry:
         """Whether it is the newest grant of its pair, in the log or before a publish by the guest."""
         pair = [
             place
-            for place, made in self.shown()
-            if isinstance(made.body, kinds.Grant) and (made.body.namespace, made.body.to) == (grant.namespace, grant.to)
+            for place, statement in self.shown()
+            if isinstance(statement.body, kinds.Grant)
+            and (statement.body.namespace, statement.body.to) == (grant.namespace, grant.to)
         ]
         guests = [
             place
-            for place, made in kept
-            if isinstance(made.body, kinds.Publish)
-            and made.author.text == grant.to
-            and parse_protocol_uri(made.body.uri).namespace == grant.namespace
+            for place, statement in kept
+            if isinstance(statement.body, kinds.Publish)
+            and statement.author.text == grant.to
+            and parse_protocol_uri(statement.body.uri).namespace == grant.namespace
         ]
         return bool(guests) and any(index == max((p for p in pair if p < end), default=-1) for end in (*guests, self.size))
 
     def time_index(self, before: int) -> int:
         """The leaf that set the log's clock last."""
-        by_operator = [(made.issued, -index) for index, made in self.statements() if made.author == _OPERATOR and index < before]
+        by_operator = [
+            (statement.issued, -index)
+            for index, statement in self.statements()
+            if statement.author == _OPERATOR and index < before
+        ]
         return -max(by_operator)[1]
 
     def inclusion(self, index: int) -> tuple[bytes, ...]:
@@ -425,8 +430,8 @@ class SimulatedRegistry:
         return self.blobs[digest]
 
     def _index_of(self, digest: str) -> int:
-        for index, made in self.shown():
-            if made.id == digest:
+        for index, entry in self.shown():
+            if entry.id == digest:
                 return index
         raise NotFound("statement.unknown", f"There is no statement {digest}.")
 
@@ -435,18 +440,22 @@ class SimulatedRegistry:
 
     def _matches(self, name: str) -> list[dict[str, object]]:
         found = list(self.aliases.get(name, []))
-        for _, made in self.statements():
-            if isinstance(made.body, kinds.Publish) and made.body.document.sha256 == name.removeprefix("sha256:"):
-                found.append(match_of(made, by="hash"))
+        for _, entry in self.statements():
+            if isinstance(entry.body, kinds.Publish) and entry.body.document.sha256 == name.removeprefix("sha256:"):
+                found.append(match_of(entry, by="hash"))
         return found
 
     def _versions(self, namespace: str, name: str) -> list[dict[str, object]]:
         found = {}
-        for _, made in self.statements():
-            if isinstance(made.body, kinds.Publish) and made.body.uri.split("/")[-3:-1] == [namespace, name]:
-                found[made.body.uri] = match_of(made, by="uri") | {"topic": made.body.topic, "title": name, "status": "active"}
-            if isinstance(made.body, kinds.Status) and made.body.uri in found:
-                found[made.body.uri]["status"] = made.body.state
+        for _, entry in self.statements():
+            if isinstance(entry.body, kinds.Publish) and entry.body.uri.split("/")[-3:-1] == [namespace, name]:
+                found[entry.body.uri] = match_of(entry, by="uri") | {
+                    "topic": entry.body.topic,
+                    "title": name,
+                    "status": "active",
+                }
+            if isinstance(entry.body, kinds.Status) and entry.body.uri in found:
+                found[entry.body.uri]["status"] = entry.body.state
         if not found:
             raise NotFound("protocol.unknown", f"There is no {name}.")
         return [*found.values()]
@@ -501,15 +510,15 @@ class SimulatedNetwork(Network):
         return httpx.Response(status, stream=httpx.ByteStream(registry.tamper(request.url.path, body)))
 
 
-def match_of(made: Statement, *, by: str = "alias", verified: bool = True) -> dict[str, object]:
+def match_of(statement: Statement, *, by: str = "alias", verified: bool = True) -> dict[str, object]:
     """What `/resolve` says of a published protocol."""
-    assert isinstance(made.body, kinds.Publish)
+    assert isinstance(statement.body, kinds.Publish)
     return {
-        "uri": made.body.uri,
-        "hash": made.body.document.sha256,
+        "uri": statement.body.uri,
+        "hash": statement.body.document.sha256,
         "by": by,
         "verified": verified,
-        "publisher": made.author.text,
+        "publisher": statement.author.text,
     }
 
 
@@ -550,12 +559,12 @@ def with_echo() -> SimulatedRegistry:
     return registry
 
 
-def remade(made: Statement, members: Mapping[str, object], *signers: Signer, critical: Sequence[str] = ()) -> bytes:
+def remade(entry: Statement, members: Mapping[str, object], *signers: Signer, critical: Sequence[str] = ()) -> bytes:
     """The leaf of a statement with further members, as only a newer release can make it."""
-    value = canonical.loads(made.payload, limit=statement.MAX_PAYLOAD)
+    value = canonical.loads(entry.payload, limit=statement.MAX_PAYLOAD)
     assert isinstance(value, dict)
     value["body"] |= members
-    draft = Draft(canonical.dumps(value | ({"critical": list(critical)} if critical else {})), made.by)
+    draft = Draft(canonical.dumps(value | ({"critical": list(critical)} if critical else {})), entry.by)
     return statement.leaf_of(draft.payload, [signer.sign(draft.signing_input) for signer in signers])
 
 

@@ -41,8 +41,8 @@ def hello(name: str, *capabilities: str, **changes: Any) -> dict[str, Any]:
     value = printed_json(name)
     told = ("protocolHash", "usedProtocolHash", "candidateProtocols", "selectedProtocol")
     meta = {key: item for key, item in value["metaProtocol"].items() if key not in told or key in changes}
-    kept = [item for item in meta["supportedCapabilities"] if item in capabilities]
-    return {**value, "metaProtocol": {**meta, "supportedCapabilities": kept, **changes}}
+    items = [item for item in meta["supportedCapabilities"] if item in capabilities]
+    return {**value, "metaProtocol": {**meta, "supportedCapabilities": items, **changes}}
 
 
 def protocol_hash(text: str) -> str:

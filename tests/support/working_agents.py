@@ -98,9 +98,9 @@ async def agent(
     allowed = Policy(**{"publishers": [ALICE.did], "report_delay": 0, **policy})
     network = registry.network()
     config = AgentConfig(allowed, timeouts, flow=flow or FlowSettings(), home=home / domain)
-    made = Agent(identity(domain), str(NAME), config, network=network, on_event=on_event, negotiators=negotiators)
-    async with made:
-        yield made
+    agent = Agent(identity(domain), str(NAME), config, network=network, on_event=on_event, negotiators=negotiators)
+    async with agent:
+        yield agent
 
 
 @asynccontextmanager

@@ -21,8 +21,8 @@ DECISION = Decision("m", 4, RULE, "development", IN_FORCE, Input(100, "0" * 64),
 
 
 def after(log: LogFact, body: Body, index: int = 100, *, facts: dict[str, Fact] | None = None) -> LogFact:
-    made = signed(body, OPERATOR)
-    verified = statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key})
+    record = signed(body, OPERATOR)
+    verified = statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key})
     known = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
     changed = admit({LOG: log, **known, **(facts or {})}, verified, index)[LOG]
     assert isinstance(changed, LogFact)
@@ -102,12 +102,12 @@ def test_announced_parameters_begin_as_the_epoch_closes() -> None:
 
 def scheduled(issued: int, opened: int = NOW, remaining: int = 0) -> LogFact:
     """Close an epoch of 100 seconds that opened at `opened`."""
-    made = signed(msgspec.structs.replace(DECISION, remaining=remaining), OPERATOR, issued=issued)
+    record = signed(msgspec.structs.replace(DECISION, remaining=remaining), OPERATOR, issued=issued)
     facts: dict[str, Fact] = {
         LOG: msgspec.structs.replace(OPEN, opened=opened, time=opened),
         f"parameters/{IN_FORCE}": ParametersFact(epoch_seconds=100),
     }
-    changed = admit(facts, statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key}), 100)[LOG]
+    changed = admit(facts, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), 100)[LOG]
     assert isinstance(changed, LogFact)
     return changed
 

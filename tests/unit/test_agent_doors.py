@@ -52,11 +52,11 @@ async def buy(seller: Party, customer: Party) -> tuple[Any, Tap, bool, bool]:
 def overheard(tap: Tap) -> bytes:
     """All that somebody in between can make of what went over the wire: as it is, unescaped, and out of its base64."""
     found = []
-    for _, said in tap.seen:
-        raw = said.encode() if isinstance(said, str) else said
+    for _, message in tap.seen:
+        raw = message.encode() if isinstance(message, str) else message
         found.append(raw)
         with suppress(ValueError):
-            value = json.loads(raw if isinstance(said, str) else raw[1:])
+            value = json.loads(raw if isinstance(message, str) else raw[1:])
             found.append(json.dumps(value, ensure_ascii=False).encode())
         found += [
             base64.b64decode(part)
@@ -158,10 +158,10 @@ async def test_a_hello_for_another_proved_did_is_refused(tmp_path: Path, proved:
 
 async def test_a_hello_for_another_signer_is_refused_over_http(tmp_path: Path) -> None:
     seller = shop(tmp_path)
-    said = source_hello((URI_1,), to="").format()
+    text = source_hello((URI_1,), to="").format()
     async with seller.agent.listen("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
         url = f"http://127.0.0.1:{port}{SESSIONS}?key={'k' * 43}"
-        body = encode_messages([said])
+        body = encode_messages([text])
         signed = RequestSigner(identity("mallory.example")).headers("POST", url, body)
         reply = await client.post(url, content=body, headers={"Content-Type": MEDIA_TYPE, **signed})
         assert (reply.status_code, reply.json()["reason"]) == (410, "hello.destination")
@@ -189,8 +189,8 @@ async def test_the_first_message_decides_the_profile(tmp_path: Path) -> None:
 
 
 async def test_what_an_owner_chooses_of_the_flow_profile_holds(tmp_path: Path) -> None:
-    chosen = FlowSettings(limits=FlowLimits(lifetime=60), context=ContextInfo("low"), shortcuts=False)
-    seller, customer = shop(tmp_path), buyer(tmp_path, flow=chosen)
+    settings = FlowSettings(limits=FlowLimits(lifetime=60), context=ContextInfo("low"), shortcuts=False)
+    seller, customer = shop(tmp_path), buyer(tmp_path, flow=settings)
     for someone in (seller, customer):
         someone.agent.flow.registry.add(ProtocolOffer(ID, ("query",), uri=URI_2))
     for _ in range(2):  # without shortcuts the second time is as the first
@@ -198,8 +198,10 @@ async def test_what_an_owner_chooses_of_the_flow_profile_holds(tmp_path: Path) -
             tap.peer = seller.agent.did
             async with await customer.agent.flow.negotiate(tap, FlowRequest("buying")) as session:
                 assert session.expires_at <= (time.time() + 60) * 1000
-            said = [json.loads(text)["payload"] for way, text in tap.seen if way == ">" and "capabilities-exchange" in str(text)]
-            assert [payload["contextInfo"]["resourceAvailability"] for payload in said] == ["low"]
+            payloads = [
+                json.loads(text)["payload"] for way, text in tap.seen if way == ">" and "capabilities-exchange" in str(text)
+            ]
+            assert [payload["contextInfo"]["resourceAvailability"] for payload in payloads] == ["low"]
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -53,18 +53,18 @@ def seller(
 ) -> Party:
     """A shop that offers its function to whoever negotiates; without a script it has no negotiator."""
     negotiators = ScriptedNegotiators(script, make) if script else None
-    made = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
-    made.sold = []  # type: ignore[attr-defined]
+    side = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
+    side.sold = []  # type: ignore[attr-defined]
 
-    @made.agent.offers
+    @side.agent.offers
     async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
         """Everything about one product."""
-        made.sold.append(productId)  # type: ignore[attr-defined]
+        side.sold.append(productId)  # type: ignore[attr-defined]
         if productId != LAPTOP["productId"]:
             raise OperationError(404, "There is no such product.")
         return LAPTOP
 
-    return made
+    return side
 
 
 def customer(home: Path, script: Script | None = None, **options: Any) -> Party:
@@ -177,7 +177,7 @@ def test_000_10_a_responder_answers_with_its_choice(tmp_path: Path) -> None:
         shop = seller(tmp_path, there, make=Serving)
         async with talks(shop, customer(tmp_path, here)) as (session, tap):
             assert session.document == f"{DOCUMENT}\n## Served\n\n{SERVED}"
-        answer = next(json.loads(said[1:]) for way, said in tap.seen if way == "<" and isinstance(said, bytes))
+        answer = next(json.loads(message[1:]) for way, message in tap.seen if way == "<" and isinstance(message, bytes))
         assert (answer["status"], answer["candidateProtocols"]) == ("negotiating", session.document)
         assert SERVED in answer["modificationSummary"]
 
@@ -640,9 +640,11 @@ def test_000_45_and_46_a_question_reaches_the_negotiator(tmp_path: Path) -> None
         async with talks(shop, buyer) as (session, tap):
             answers = await asyncio.gather(session.ask("Do you sell mice?"), session.ask("And keyboards?"))
             assert list(answers) == ["You asked: Do you sell mice?", "You asked: And keyboards?"]
-        metas = [json.loads(said[1:]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
-        talk = [said for said in metas if said["action"] == "naturalLanguageNegotiation"]
-        asked, answered = ([said["messageId"] for said in talk if said["type"] == type] for type in ("REQUEST", "RESPONSE"))
+        metas = [json.loads(message[1:]) for _, message in tap.seen if isinstance(message, bytes) and message[0] == 0]
+        talk = [message for message in metas if message["action"] == "naturalLanguageNegotiation"]
+        asked, answered = (
+            [message["messageId"] for message in talk if message["type"] == type] for type in ("REQUEST", "RESPONSE")
+        )
         assert sorted(answered) == sorted(asked)
 
     run(main())
@@ -657,8 +659,10 @@ def test_000_46_the_ids_of_questions_are_16_random_characters(tmp_path: Path) ->
         shop, buyer = seller(home, Script()), customer(home, Script())
         async with talks(shop, buyer) as (session, tap):
             await asyncio.gather(*(session.ask(f"Question {number}?") for number in range(16)))
-        metas = [json.loads(said[1:]) for way, said in tap.seen if way == ">" and isinstance(said, bytes) and said[0] == 0]
-        return [said["messageId"] for said in metas if said["action"] == "naturalLanguageNegotiation"]
+        metas = [
+            json.loads(message[1:]) for way, message in tap.seen if way == ">" and isinstance(message, bytes) and message[0] == 0
+        ]
+        return [message["messageId"] for message in metas if message["action"] == "naturalLanguageNegotiation"]
 
     async def main() -> list[str]:
         return await asked(tmp_path / "1") + await asked(tmp_path / "2")
@@ -840,10 +844,10 @@ def test_another_requirement_is_another_negotiation(tmp_path: Path) -> None:
 
 
 def test_000_30_a_person_resumes_a_failed_negotiation(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return CHANGED
 
     async def main() -> None:
@@ -855,7 +859,7 @@ def test_000_30_a_person_resumes_a_failed_negotiation(tmp_path: Path) -> None:
             assert session.document == CHANGED
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         assert here.names() == ["draft", "implement", "draft_tests"]  # the second time a person had written it
-        (escalation,) = asked
+        (escalation,) = escalations
         assert (escalation.role, escalation.peer) == ("initiator", shop.agent.did)
         assert (escalation.own_proposal, escalation.peer_proposal) == (DOCUMENT, "")
         assert "Say for whom it is." in escalation.reason
@@ -866,10 +870,10 @@ def test_000_30_a_person_resumes_a_failed_negotiation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rounds", [2, 3])
 def test_000_30_a_negotiation_at_its_limit_is_escalated(tmp_path: Path, rounds: int) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return None
 
     async def main() -> None:
@@ -880,18 +884,21 @@ def test_000_30_a_negotiation_at_its_limit_is_escalated(tmp_path: Path, rounds: 
                 raise AssertionError("a session without agreement")
         assert failure.value.code in ("negotiation.limit", "negotiation.rejected")  # by whoever had the last word
         await asyncio.sleep(1)
-        assert sorted((one.role, "buyer 0" in one.peer_proposal) for one in asked) == [("initiator", False), ("responder", True)]
-        assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in asked)
-        assert all(replay(one.transcript) > 1 for one in asked)
+        assert sorted((one.role, "buyer 0" in one.peer_proposal) for one in escalations) == [
+            ("initiator", False),
+            ("responder", True),
+        ]
+        assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in escalations)
+        assert all(replay(one.transcript) > 1 for one in escalations)
 
     run(main())
 
 
 def test_000_30_a_text_approved_by_a_person_is_accepted(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return escalation.peer_proposal
 
     async def main() -> None:
@@ -902,8 +909,8 @@ def test_000_30_a_text_approved_by_a_person_is_accepted(tmp_path: Path) -> None:
         await asyncio.sleep(1)
         assert await buy(shop, buyer) == LAPTOP
         assert there.names() == ["consider", "implement"]
-        assert [(escalation.role, escalation.peer_proposal) for escalation in asked] == [("responder", DOCUMENT)]
-        assert "I am not sure." in asked[0].reason
+        assert [(escalation.role, escalation.peer_proposal) for escalation in escalations] == [("responder", DOCUMENT)]
+        assert "I am not sure." in escalations[0].reason
         other = Script(verdicts=[Rejection("No.")])
         assert DOCUMENT in seller(tmp_path, other).agent.context.memory.approvals  # it survives the process
 
@@ -944,10 +951,10 @@ def test_a_person_who_does_not_know_either_leaves_it_at_that(tmp_path: Path, ans
 
 
 def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return None
 
     broken = Script(code_error=Refused("negotiation.handler", "No code passed."))
@@ -957,7 +964,7 @@ def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
     assert (
         run(fails(seller(tmp_path, Script(), on_escalation=person), customer(tmp_path, nothing))).code == "negotiation.rejected"
     )
-    assert asked == []
+    assert escalations == []
 
 
 # Transcripts

@@ -64,9 +64,9 @@ async def test_strangers_speak_a_published_agreement(tmp_path: Path, registry: S
     events = await negotiate(registry, tmp_path, publish=True, report=True)
     assert set(events[-3:]) == {"reported", "published", "end"}
     assert events.index("reported") < events.index("end"), "the other side signs in the session"
-    published = [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish)][-1]
+    published = [statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)][-1]
     assert (published.uri, published.topic, published.origin) == (URI, TOPIC, "negotiated")
-    (report,) = (made for _, made in registry.statements() if isinstance(made.body, kinds.Report))
+    (report,) = (statement for _, statement in registry.statements() if isinstance(statement.body, kinds.Report))
     assert isinstance(report.body, kinds.Report)
     assert (report.body.document, report.body.topic) == (published.document.sha256, TOPIC)
     assert [did.text for did in report.authors] == [f"did:wba:{CUSTOMER}", f"did:wba:{SELLER}"]
@@ -112,7 +112,7 @@ async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, r
     with scripted_model() as server:
         plan = script(server)
         server.misbehave("handler", code(lambda source: source.replace('int(arguments["seats"])', "1")))
-        wanted = Requirement(plan.requirement, topic=plan.topic)
+        requirement = Requirement(plan.requirement, topic=plan.topic)
         async with (
             opened(server) as here,
             opened(server) as there,
@@ -131,7 +131,7 @@ async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, r
             railway(seller)
             async with (
                 seller.listen("127.0.0.1", 0) as port,
-                customer.connect(f"ws://127.0.0.1:{port}", requirement=wanted) as session,
+                customer.connect(f"ws://127.0.0.1:{port}", requirement=requirement) as session,
             ):
                 await travels(session)
                 assert session.document == plan.document
@@ -180,7 +180,7 @@ async def test_another_document_is_published_as_the_next_version(tmp_path: Path,
     assert "published" in await negotiate(registry, tmp_path / "2", publish=True)  # the same again, from another home
     assert registry.size == size
     assert "published" in await negotiate(registry, tmp_path / "3", CHANGED, publish=True)
-    uris = [made.body.uri for _, made in registry.statements() if isinstance(made.body, kinds.Publish)]
+    uris = [statement.body.uri for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)]
     assert uris[-2:] == [URI, URI.replace("1.0", "1.1")]
 
 

@@ -45,20 +45,20 @@ def api() -> Iterator[str]:
 
 
 async def called(url: str, method: str, **arguments: str) -> ToolResponse:
-    async with nodes() as made:
-        tool = await made.tool(Tool.creat_api_tool(LOOPBACK, url, method, {"X-Token": "t"}, 5, tool_id="api"))
-        agent = await made.agent("a")
+    async with nodes() as network:
+        tool = await network.tool(Tool.creat_api_tool(LOOPBACK, url, method, {"X-Token": "t"}, 5, tool_id="api"))
+        agent = await network.agent("a")
         return await agent.call_tool("api", arguments=arguments, address=tool.address)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST", "PUT", "PATCH"])
 async def test_003_09_and_40_arguments_go_to_url_query_and_body(api: str, method: str) -> None:
     answer = await called(f"{api}/items/{{id}}?a=1", method, id="x/../y z", other="ü&b")
-    told = json.loads(answer.content[0].text or "")
-    assert (answer.is_error, told["method"], told["token"]) == (False, method, "t")
+    data = json.loads(answer.content[0].text or "")
+    assert (answer.is_error, data["method"], data["token"]) == (False, method, "t")
     in_query = method in ("GET", "DELETE")
-    assert told["path"] == "/items/x%2F..%2Fy%20z?a=1" + ("&other=%C3%BC%26b" if in_query else "")
-    assert told["body"] == "" if in_query else json.loads(told["body"]) == {"other": "ü&b"}
+    assert data["path"] == "/items/x%2F..%2Fy%20z?a=1" + ("&other=%C3%BC%26b" if in_query else "")
+    assert data["body"] == "" if in_query else json.loads(data["body"]) == {"other": "ü&b"}
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ async def test_003_09_a_function_may_have_any_names_of_arguments() -> None:
     def named(function: str, arguments: str, self: str) -> str:
         return function + arguments + self
 
-    async with nodes() as made:
-        tool = await made.tool(Tool.create_function_tool(named, LOOPBACK))
-        agent = await made.agent("a")
+    async with nodes() as network:
+        tool = await network.tool(Tool.create_function_tool(named, LOOPBACK))
+        agent = await network.agent("a")
         answer = await agent.call_tool("named", arguments={"function": "x", "arguments": "y", "self": "z"}, address=tool.address)
         assert answer.content[0].text == "xyz"

@@ -95,9 +95,9 @@ FIRST = tuple(names[0] for names in ENUMS.values())
 def test_bytes_worked_out_by_hand_are_written_and_read(message: str, value: dict[str, Any], written: str) -> None:
     data = bytes.fromhex(written)
     assert encode(message, value) == data
-    found = decode(message, data)
-    assert encode(message, found) == data
-    assert essential({name: found[name] for name in value}) == essential(value)
+    text = decode(message, data)
+    assert encode(message, text) == data
+    assert essential({name: text[name] for name in value}) == essential(value)
     stub = getattr(aip_pb2, message).FromString(data)
     assert stub.SerializeToString(deterministic=True) == data
     assert json_format.MessageToDict(stub, preserving_proto_field_name=True) == essential(value) | kept(value)

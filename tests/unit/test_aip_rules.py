@@ -167,8 +167,8 @@ def test_003_04_feedback_has_the_status_of_a_response() -> None:
 
 def ended(node: Driven) -> list[tuple[str, str]]:
     """The statuses and texts of the inquiries that the application got after the first one."""
-    told = [each.arguments["message"] for each in node.invoked[1:]]
-    return [(each["session_status"], each["content"][0]["text"]) for each in told]
+    messages = [each.arguments["message"] for each in node.invoked[1:]]
+    return [(each["session_status"], each["content"][0]["text"]) for each in messages]
 
 
 @pytest.mark.parametrize("how", ["CANCEL", "END", "lost", "silent", "fault", "BROKEN"])

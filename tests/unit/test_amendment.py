@@ -65,18 +65,18 @@ class Chain:
         return self.log.announced
 
     def append(self, body: Body, issued: int | None = None) -> str:
-        made = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
-        known = {key: self.facts[key] for key in reads(made) if key in self.facts}
+        record = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
+        known = {key: self.facts[key] for key in reads(record) if key in self.facts}
         before = {key: encode(fact) for key, fact in self.facts.items()}
         try:
-            changes = admit(known, statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
+            changes = admit(known, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
         except TreatyError:
             assert {key: encode(fact) for key, fact in self.facts.items()} == before
             raise
         # As a database keeps them.
         self.facts |= {key: decode(encode(fact)) for key, fact in changes.items()}
         self.size += 1
-        return made.id
+        return record.id
 
     def announce(self, body: Parameters, issued: int | None = None) -> str:
         return self.append(body, issued)
@@ -93,8 +93,8 @@ class Chain:
         assert self.in_force is not None
         seen, blob = Input(self.size, "7" * 64), Blob("1" * 64, 9)
         topic = f"t{self.log.epoch:04}"
-        made = Decision(topic, self.log.epoch, AFTER, "open", self.in_force, seen, 0, blob, blob, ())
-        return replace(made, **changes)
+        decision = Decision(topic, self.log.epoch, AFTER, "open", self.in_force, seen, 0, blob, blob, ())
+        return replace(decision, **changes)
 
     def close(self, at: int, **changes: Any) -> None:
         self.append(self.decision(**changes), at)

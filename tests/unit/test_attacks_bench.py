@@ -59,18 +59,18 @@ def test_a_world_is_drawn_once_and_for_all() -> None:
 
 
 def test_a_coalition_stays_within_its_vouches() -> None:
-    made = world(SMALL, 1)
-    corrupt = tuple(at_random(made)[:20])
-    assert not set(corrupt) & set(made.anchors.tolist())
+    population = world(SMALL, 1)
+    corrupt = tuple(at_random(population)[:20])
+    assert not set(corrupt) & set(population.anchors.tolist())
     for coalition in (Coalition(corrupt, 0, "circle"), Coalition(corrupt, 50, "domains")):
-        scene = attacked(made, coalition)
+        scene = attacked(population, coalition)
         graph = scene.graph
         assert scene.hostile.sum() == 20 + coalition.domains
         assert np.bincount(graph.source).max() <= MAX_VOUCHES
         assert scene.hostile[graph.target[scene.hostile[graph.source]]].all()
         assert (graph.strength[scene.hostile[graph.source]] == ONE).all()
-    kept = attacked(made, Coalition(corrupt)).graph
-    assert np.array_equal(kept.target, attacked(made, Coalition()).graph.target)
+    kept = attacked(population, Coalition(corrupt)).graph
+    assert np.array_equal(kept.target, attacked(population, Coalition()).graph.target)
 
 
 # Baselines
@@ -79,25 +79,25 @@ def test_a_coalition_stays_within_its_vouches() -> None:
 @pytest.mark.parametrize("method", ["one-did", "domain-cap"])
 def test_where_every_name_has_a_vote_names_decide(method: baselines.Method) -> None:
     def asks(goal: campaigns.Goal, turnout: float) -> int | None:
-        return least(lambda n: baselines.flips(baselines.weights(method, made, n), made, goal, turnout), FLOOD)
+        return least(lambda n: baselines.flips(baselines.weights(method, population, n), population, goal, turnout), FLOOD)
 
-    made = world(SMALL, 1)
+    population = world(SMALL, 1)
     assert asks("promote", 1.0) == 2 * SMALL
     assert asks("block", 1.0) == SMALL // 2 + 1, "more than a third"
     assert asks("promote", 0.1) == 2 * SMALL // 10
 
 
 def test_pagerank_gives_every_name_a_share() -> None:
-    made = world(SMALL, 1)
-    weights = baselines.weights("pagerank", made, SMALL)
+    population = world(SMALL, 1)
+    weights = baselines.weights("pagerank", population, SMALL)
     assert weights.sum() == pytest.approx(1)
     assert weights[SMALL:].sum() == pytest.approx(0.5), "as many names, and nobody has dealt with them"
 
 
 def test_eigentrust_gives_nothing_before_an_open_endpoint() -> None:
-    made = world(SMALL, 1)
-    assert baselines.weights("eigentrust", made, 500)[SMALL:].sum() == 0
-    half = baselines.weights("eigentrust", made, 50, SMALL)
+    population = world(SMALL, 1)
+    assert baselines.weights("eigentrust", population, 500)[SMALL:].sum() == 0
+    half = baselines.weights("eigentrust", population, 50, SMALL)
     assert half.sum() == pytest.approx(1)
     assert half[SMALL:].sum() > 0.5, "open endpoints hand on most of their trust to strangers"
 
@@ -125,11 +125,11 @@ def test_keys_and_subdomains_are_nobody() -> None:
 
 
 def test_total_power_gets_everything_and_none_gets_nothing() -> None:
-    made = world(SMALL, 1)
-    order = at_random(made)
+    population = world(SMALL, 1)
+    order = at_random(population)
     nothing, all_but_anchors = (
-        electors(attacked(made, Coalition())),
-        electors(attacked(made, Coalition(tuple(order), 0, "circle"))),
+        electors(attacked(population, Coalition())),
+        electors(attacked(population, Coalition(tuple(order), 0, "circle"))),
     )
     assert 0 == nothing.share < all_but_anchors.share < 1
     for goal in GOALS:
@@ -235,8 +235,8 @@ class Enacted:
 @pytest.mark.parametrize(("corrupted", "wins"), [(10, HONEST), (21, HOSTILE)])
 def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaigns, "_renewals", lambda size: np.zeros(size, dtype=np.int64))  # the log's voters vote on one day
-    made = world(TINY, 4)
-    scene = _fresh(attacked(made, Coalition(tuple(_trusted(made)[:corrupted]), DOMAINS, "domains")))
+    population = world(TINY, 4)
+    scene = _fresh(attacked(population, Coalition(tuple(_trusted(population)[:corrupted]), DOMAINS, "domains")))
     weighed, attack = electors(scene), Attack("unopposed", 0.5)
     enacted = Enacted(scene, attack.turnout)
     for number, poll in zip(range(3), course(weighed, attack), strict=False):
@@ -253,8 +253,8 @@ def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monke
 @pytest.mark.deep
 @pytest.mark.sample(1)
 def test_a_topic_of_the_bench_is_decided_as_in_a_signed_log() -> None:
-    made = world(TINY, 4)
-    scene = _fresh(attacked(made, Coalition(tuple(_trusted(made)[:10]), DOMAINS, "domains")))
+    population = world(TINY, 4)
+    scene = _fresh(attacked(population, Coalition(tuple(_trusted(population)[:10]), DOMAINS, "domains")))
     enacted, topic = Enacted(scene, 0.5), Topic(electors(scene))
     topic.publish(enacted.theirs, by=enacted.hostile[0])
     topic.publish(enacted.ours)
@@ -287,8 +287,8 @@ def _fresh(scene: Attacked) -> Attacked:
     return replace(scene, graph=replace(scene.graph, strength=np.full_like(scene.graph.strength, ONE)))
 
 
-def _trusted(made: World) -> list[int]:
-    return Laboratory(made).order("trusted")
+def _trusted(world: World) -> list[int]:
+    return Laboratory(world).order("trusted")
 
 
 def _weights(transcript: dict[str, object]) -> dict[str, int]:

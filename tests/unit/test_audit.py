@@ -264,14 +264,14 @@ def test_a_log_without_reports_or_votes_has_nothing_to_decide(log: LogBuilder) -
 def test_new_parameters_hold_from_the_next_epoch(log: LogBuilder) -> None:
     document = log.publish(log.agents[0], "product-info")
     log.everybody_reports(document)
-    made = log.add(msgspec.structs.replace(development_parameters(), candidate_pairs=9), log.operator)
+    statement = log.add(msgspec.structs.replace(development_parameters(), candidate_pairs=9), log.operator)
     for topic in ("one", "two"):
         log.candidate(topic, topic=topic)
     before, *others = log.close()
     assert before.states == ((document, "candidate"),) and {d.parameters for d in others} == {before.parameters}
     assert len(others) == 2
     after, *_ = log.close()
-    assert after.states == ((document, "published"),) and after.parameters == made.id != before.parameters
+    assert after.states == ((document, "published"),) and after.parameters == statement.id != before.parameters
     replayed(log).check_checkpoint(log.head())
 
 

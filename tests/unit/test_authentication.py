@@ -36,12 +36,12 @@ KEY = f'keyid="{ALICE.key_id}"'
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """Has been up since before `NOW`, and knows the senders."""
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
-    made.now = NOW
+    listener = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
+    listener.now = NOW
     for identity in (ALICE, BOUND):
-        made.knows(identity)
-    yield made
-    made.nonces.close()
+        listener.knows(identity)
+    yield listener
+    listener.nonces.close()
 
 
 def signed(
@@ -199,8 +199,8 @@ async def test_the_times_of_a_signature(listener: Listener, created: int, expire
 async def test_the_time_of_the_older_form(listener: Listener) -> None:
     for at, expected in ((NOW - LIFETIME - 1, "expired"), (NOW + FUTURE + 1, "future")):
         headers = RequestSigner(ALICE, legacy=True, clock=lambda at=at: at).headers("GET", URL)  # type: ignore[misc]
-        found = await refusal(listener, headers)
-        assert found.code == "authentication.time" and expected in found.message
+        error = await refusal(listener, headers)
+        assert error.code == "authentication.time" and expected in error.message
 
 
 async def test_a_request_is_accepted_once_in_whichever_order(listener: Listener) -> None:
@@ -307,8 +307,8 @@ def older(**changes: str) -> str:
     ],
 )
 async def test_an_older_header_that_does_not_hold(listener: Listener, header: str, expected: str) -> None:
-    found = await refusal(listener, {"Authorization": header})
-    assert rejection(found, f"authentication.{expected}") == f"authentication.{expected}"
+    error = await refusal(listener, {"Authorization": header})
+    assert rejection(error, f"authentication.{expected}") == f"authentication.{expected}"
     assert await listener.verify({"Authorization": older()}) == ALICE.did
 
 

@@ -117,10 +117,10 @@ async def test_another_manifest_below_a_template_is_refused(tmp_path: Path) -> N
         text = file.read_text().replace("requester", "recipient").replace("provider", "carrier").replace("findItems", "track")
         file.write_text(text)
     write_document(folder)
-    found = await check_project(folder)
-    told = [problem.error.message for problem in found.problems]
-    assert [text.partition("name the ")[2] for text in told[:3]] == ["role carrier.", "role recipient.", "operation track."]
-    assert "this paragraph is the template's" in told[3] and len(told) == 4
+    check = await check_project(folder)
+    messages = [problem.error.message for problem in check.problems]
+    assert [text.partition("name the ")[2] for text in messages[:3]] == ["role carrier.", "role recipient.", "operation track."]
+    assert "this paragraph is the template's" in messages[3] and len(messages) == 4
 
 
 @pytest.mark.parametrize(

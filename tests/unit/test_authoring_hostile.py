@@ -52,9 +52,9 @@ def test_the_mutations_of_a_message_are_of_every_kind() -> None:
 
 
 async def test_an_honest_handler_survives_each_message(folder: Path) -> None:
-    found = await check_project(folder)
-    assert found.passed and found.hostile is not None
-    assert found.hostile.tried == found.hostile.total > 100
+    check = await check_project(folder)
+    assert check.passed and check.hostile is not None
+    assert check.hostile.tried == check.hostile.total > 100
 
 
 @pytest.mark.sample(2)
@@ -71,14 +71,14 @@ async def test_an_honest_handler_survives_each_message(folder: Path) -> None:
 )
 async def test_a_handler_that_breaks_the_rule_is_found(folder: Path, old: str, new: str, error: str) -> None:
     edit(folder, (old, new))
-    found = await check_project(folder)
-    assert not found.passed and not found.mismatches, "its vectors do not show the fault"
-    told = [problem for problem in found.problems if error in problem.error.message]
-    assert told, found.problems
-    assert told[0].file.startswith("vectors/") and told[0].field.startswith("step ")
-    assert "the message twice" in told[0].error.message or "pop(" not in old
-    assert told[0].error.code == "handler.failed" and "Foreign bytes never raise" in told[0].error.fix
-    assert len({problem.error.message for problem in found.problems}) == len(found.problems) <= hostile.MAX_FINDINGS
+    check = await check_project(folder)
+    assert not check.passed and not check.mismatches, "its vectors do not show the fault"
+    problems = [problem for problem in check.problems if error in problem.error.message]
+    assert problems, check.problems
+    assert problems[0].file.startswith("vectors/") and problems[0].field.startswith("step ")
+    assert "the message twice" in problems[0].error.message or "pop(" not in old
+    assert problems[0].error.code == "handler.failed" and "Foreign bytes never raise" in problems[0].error.fix
+    assert len({problem.error.message for problem in check.problems}) == len(check.problems) <= hostile.MAX_FINDINGS
 
 
 @pytest.mark.deep

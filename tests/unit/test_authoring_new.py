@@ -46,12 +46,12 @@ def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
     made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form, "Tell the weather."))
     assert all(path.is_file() for path in made)
-    found = await check_project(tmp_path / "weather")
-    assert found.passed, found
-    assert found.coverage is not None
-    assert found.coverage.missed == ()
-    assert found.package is not None
-    assert found.package.is_declarative == (form == "declarative")
+    check = await check_project(tmp_path / "weather")
+    assert check.passed, check
+    assert check.coverage is not None
+    assert check.coverage.missed == ()
+    assert check.package is not None
+    assert check.package.is_declarative == (form == "declarative")
     assert not any("@" in path.read_text() for path in made)
 
 
@@ -158,11 +158,11 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["code"] == "system.usage"
     assert not (tmp_path / "weather").exists()
-    made = treaty(
+    output = treaty(
         "new", str(tmp_path / "weather"), "--topic", "science/weather", "--summary", "Tell it.", "--json", home=tmp_path / "home"
     )
-    assert (made.returncode, made.stderr) == (0, "")
-    value = json.loads(made.stdout)
+    assert (output.returncode, output.stderr) == (0, "")
+    value = json.loads(output.stdout)
     assert (value["name"], value["kind"], value["form"]) == ("weather", "request", "declarative")
     tested = treaty("test", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
     assert tested.returncode == 0
@@ -179,10 +179,10 @@ def test_on_a_terminal_five_questions_are_asked(tmp_path: Path) -> None:
     )
     os.close(theirs)
     os.write(own, b"forecast\nscience/forecast\nTell the weather.\nevent\npython\n")
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     os.close(own)
     assert process.returncode == 0
-    assert all(question in said for question in ("Name", "Topic", "Summary", "Kind of exchange", "Declarative"))
+    assert all(question in output for question in ("Name", "Topic", "Summary", "Kind of exchange", "Declarative"))
     project = load_project(tmp_path / "weather")
     assert (project.name, project.topic) == ("forecast", "science/forecast")
     assert project.handler is not None

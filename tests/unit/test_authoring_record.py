@@ -84,9 +84,9 @@ async def test_a_live_session_becomes_a_vector_for_each_role(tmp_path: Path) -> 
     assert reached == {f"{role} getProductInfo {outcome}" for role in ("provider", "requester") for outcome in ("success", "404")}
     assert added.before.reached == {}
     write_document(project)
-    found = await check_project(project)
-    assert found.passed
-    assert [vector.name for vector in found.vectors] == [path.name for path in files]
+    check = await check_project(project)
+    assert check.passed
+    assert [vector.name for vector in check.vectors] == [path.name for path in files]
 
 
 async def test_an_unrepeatable_recording_is_not_written(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def changed(body: Rotation, **parts: object) -> Rotation:
 @pytest.mark.threat(319)
 def test_the_log_names_the_next_authority(log: Log, following: AuthorityKeys) -> None:
     body = rotation(following)
-    made = log.add(body, OPERATOR)
-    assert statement.parse(made.leaf).body == body and len(made.leaf) < 6_000
+    record = log.add(body, OPERATOR)
+    assert statement.parse(record.leaf).body == body and len(record.leaf) < 6_000
     newest = keys_in(log.facts).newest
     assert (newest.log, newest.clock, newest.since, newest.until) == (FIRST.log, FIRST.clock, 2, UNTIL)
     assert newest.authority == body.authority

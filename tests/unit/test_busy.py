@@ -39,9 +39,9 @@ class NoWorker:
         await self.inner.close()
 
 
-def without_workers(made: Party, kind: type[Event], times: int) -> Party:
-    made.runtime.wrap = lambda handler: NoWorker(handler, kind, times)
-    return made
+def without_workers(party: Party, kind: type[Event], times: int) -> Party:
+    party.runtime.wrap = lambda handler: NoWorker(handler, kind, times)
+    return party
 
 
 async def one_session(customer: Party, port: int) -> Any:
@@ -107,8 +107,8 @@ async def test_a_busy_agent_refuses_and_is_retried(tmp_path: Path) -> None:
         assert len(runtime.opened) == 3 < len(ends)
         # A session that its application has left waits for its report.
         await until(lambda: seller.agent.metrics().sessions_in == customer.agent.metrics().sessions_out == 0)
-        told = seller.agent.metrics()
-        assert (told.opening, told.sessions_waiting) == (0, 0)
+        samples = seller.agent.metrics()
+        assert (samples.opening, samples.sessions_waiting) == (0, 0)
 
 
 async def test_connecting_to_a_busy_agent_ends_in_time(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ async def test_a_function_that_waits_too_long_never_runs(tmp_path: Path, threade
         with pytest.raises(OperationError) as refused:
             await session.call("getProductInfo", PRODUCT)
         assert refused.value.status == 503
-        told = seller.agent.metrics()
-        assert (told.functions.under_way, told.threads) == (1, 1 if threaded else 0)
+        samples = seller.agent.metrics()
+        assert (samples.functions.under_way, samples.threads) == (1, 1 if threaded else 0)
         release.set()
         assert await first == LAPTOP
     assert entered == ["P12345"]

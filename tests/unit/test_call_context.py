@@ -88,18 +88,18 @@ def test_a_made_context_calls_a_function_in_a_test() -> None:
     async def whose(context: CallContext) -> str:
         return str(context.peer)
 
-    made = CallContext(peer=ProvedPeer("did:wba:buyer.example"))
-    assert asyncio.run(whose(made)) == "did:wba:buyer.example"
-    assert (made.time_left, made.parameters, len(made.trace.trace_id)) == (math.inf, {}, 32)
+    call_context = CallContext(peer=ProvedPeer("did:wba:buyer.example"))
+    assert asyncio.run(whose(call_context)) == "did:wba:buyer.example"
+    assert (call_context.time_left, call_context.parameters, len(call_context.trace.trace_id)) == (math.inf, {}, 32)
     assert current_call() is None
 
 
 def test_the_time_that_is_left_ends_at_zero() -> None:
     now = 10.0
-    made = CallContext(deadline=12.5, clock=lambda: now)
-    assert made.time_left == 2.5
+    context = CallContext(deadline=12.5, clock=lambda: now)
+    assert context.time_left == 2.5
     now = 13.0
-    assert made.time_left == 0.0
+    assert context.time_left == 0.0
 
 
 # Over a session

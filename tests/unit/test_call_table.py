@@ -119,17 +119,17 @@ class Simulated(CallingSession):
 
 @asynccontextmanager
 async def simulated() -> AsyncIterator[Simulated]:
-    made = Simulated()
-    running = asyncio.ensure_future(made.run())
-    await made.change()
+    simulated = Simulated()
+    running = asyncio.ensure_future(simulated.run())
+    await simulated.change()
     try:
-        yield made
+        yield simulated
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        assert made.host is not None
-        await made.host.close()
+        assert simulated.host is not None
+        await simulated.host.close()
 
 
 async def test_a_stream_that_has_begun_is_not_issued_again() -> None:

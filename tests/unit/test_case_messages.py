@@ -27,8 +27,8 @@ async def completed(home: Path, *cases: MessageCase | TestCase) -> tuple[TestCas
         await runtime.close()
 
 
-def shown(asked: Any = ASKED, told: Any = TOLD) -> MessageCase:
-    return MessageCase("One", CaseMessage("json", asked), CaseMessage("json", told), "It is so.")
+def shown(value: Any = ASKED, told: Any = TOLD) -> MessageCase:
+    return MessageCase("One", CaseMessage("json", value), CaseMessage("json", told), "It is so.")
 
 
 async def test_000_37_the_call_and_outcome_follow_the_messages(tmp_path: Path) -> None:

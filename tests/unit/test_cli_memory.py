@@ -23,7 +23,8 @@ async def home(tmp_path: Path) -> Path:
         await agent.fetch(uri_of())
         await agent.topic(TOPIC)
     publishes, handlers = (
-        [index for index, made in registry.statements() if isinstance(made.body, kind)] for kind in (kinds.Publish, kinds.Handler)
+        [index for index, statement in registry.statements() if isinstance(statement.body, kind)]
+        for kind in (kinds.Publish, kinds.Handler)
     )
     registry.left_out = {handlers[-1]}
     registry.now += 7200

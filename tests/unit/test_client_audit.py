@@ -272,9 +272,9 @@ async def test_a_fork_does_not_replace_the_mirror(tmp_path: Path, more: int) -> 
     assert error.value.code == "mirror.root"
     mirror = await mirrored(grown(registry, 1), folder)
     assert [leaf for entries in mirror.entries() for leaf in entries] == registry.leaves
-    (kept,) = (tmp_path / "evidence").iterdir()
-    assert str(kept) in error.value.fix
-    heads = Equivocation.parse(kept.read_bytes()).verify()
+    (file,) = (tmp_path / "evidence").iterdir()
+    assert str(file) in error.value.fix
+    heads = Equivocation.parse(file.read_bytes()).verify()
     assert {(head.size, head.root) for head in heads} == {shown, (fork.size, fork.root())}
 
 

@@ -27,7 +27,7 @@ LINE = uri_of().rpartition("/")[0]
 
 
 def wheel_path(registry: SimulatedRegistry) -> str:
-    body = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    body = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     return f"GET /blobs/sha256/{body.wheel.sha256}"
 
 
@@ -36,13 +36,13 @@ BUNDLE = "GET /protocols/alice.example/echo/1.0.bundle"
 
 async def test_a_cold_fetch_is_two_requests_and_keeps_everything(tmp_path: Path) -> None:
     registry = with_echo()
-    told: list[Step] = []
+    steps: list[Step] = []
     async with fetcher(registry, tmp_path) as agent:
-        verified = await agent.fetch(uri_of(), progress=lambda step, said: told.append(step))
+        verified = await agent.fetch(uri_of(), progress=lambda step, said: steps.append(step))
         assert agent.cached(verified.hash) is verified
         assert await agent.fetch(uri_of()) is verified
     assert registry.requests == [BUNDLE, wheel_path(registry)]
-    assert told == list(Step)
+    assert steps == list(Step)
     locked = Lockfile(tmp_path).read()[LINE]
     assert (locked.publisher, locked.tenure, locked.signer.identity) == (ALICE.did, 1, ALICE.did)
     assert (locked.versions["1.0"].document, locked.versions["1.0"].wheel) == (verified.hash, verified.package.digest)
@@ -201,9 +201,9 @@ async def test_a_hash_names_no_stored_protocol_of_another_hash(tmp_path: Path) -
 async def test_a_standards_uri_is_a_name_if_its_host_publishes_it(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"
-    made = registry.publish("2.0", aliases=(name,), origin="standard")
+    publication = registry.publish("2.0", aliases=(name,), origin="standard")
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     async with fetcher(registry, tmp_path) as agent:
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 
@@ -212,17 +212,17 @@ async def test_a_standards_uri_is_a_name_if_its_host_publishes_it(tmp_path: Path
 async def test_a_claim_by_another_domain_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://www.w3.org/TR/echo"
-    made = registry.publish("2.0", aliases=(name,))
+    publication = registry.publish("2.0", aliases=(name,))
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.ambiguous"
 
 
 async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
-    made = registry.publish("2.0")
+    publication = registry.publish("2.0")
     registry.attach("2.0")
-    registry.aliases["https://alice.example/specs/echo"] = [match_of(made)]
+    registry.aliases["https://alice.example/specs/echo"] = [match_of(publication)]
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.ambiguous"
 
 

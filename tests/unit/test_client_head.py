@@ -94,10 +94,10 @@ async def test_a_checkpoint_by_another_key_is_refused(tmp_path: Path) -> None:
 async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
     registry = with_echo()
     head = await head_of(registry, tmp_path)
-    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
     other = signed(kinds.Status(uri_of(), "deprecated"), ALICE, issued=registry.now)
-    receipt = registry.receipt(registry.submit(made.leaf))
-    assert (await head.accept_receipt(receipt, made)).index == registry.size - 1
+    receipt = registry.receipt(registry.submit(statement.leaf))
+    assert (await head.accept_receipt(receipt, statement)).index == registry.size - 1
     with pytest.raises(Untrusted) as error:
         await head.accept_receipt(receipt, other)
     assert error.value.code == "log.inclusion"

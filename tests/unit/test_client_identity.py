@@ -93,10 +93,10 @@ def test_another_key_is_not_a_did_keys() -> None:
 
 def test_a_statement_verifies_under_its_document() -> None:
     identity = Identity.create("alice.example")
-    made = identity.statement(kinds.Grant("alice.example", "did:wba:bob.example"), log="registry.example", issued=5)
+    record = identity.statement(kinds.Grant("alice.example", "did:wba:bob.example"), log="registry.example", issued=5)
     keys = authentication_keys(identity.did_document(), identity.parsed)
-    assert statement.verify(statement.parse(made.leaf), keys).keys == (identity.public_key,)
-    assert (made.issued, made.log, made.author.text) == (5, "registry.example", identity.did)
+    assert statement.verify(statement.parse(record.leaf), keys).keys == (identity.public_key,)
+    assert (record.issued, record.log, record.author.text) == (5, "registry.example", identity.did)
 
 
 def test_the_document_is_what_anp_e1_readers_look_for() -> None:

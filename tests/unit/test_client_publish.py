@@ -84,7 +84,9 @@ async def test_a_published_and_attested_project_can_be_fetched(registry: Simulat
     assert verified.package.digest == steps[0].digest == steps[4].digest
     assert canonical.hex_digest(verified.attestation) == steps[3].digest
     assert verified.hash == steps[2].digest
-    indexes = {type(made.body): index for index, made in registry.statements() if getattr(made.body, "uri", "") == uri}
+    indexes = {
+        type(statement.body): index for index, statement in registry.statements() if getattr(statement.body, "uri", "") == uri
+    }
     assert (steps[2].index, steps[4].index) == (indexes[kinds.Publish], indexes[kinds.Handler])
     assert TrustedRegistries(tmp_path / "home").get(ORIGIN).seen == registry.checkpoint()
 
@@ -103,10 +105,12 @@ async def test_claimed_aliases_resolve_to_the_id_with_a_proof(registry: Simulate
     id = "anp:protocol:ping:1.0"
     project = project_in(tmp_path / "project", aliases=[id, "https://ping.example/spec"])
     await done(publisher(registry, tmp_path / "home"), project)
-    (made,) = [made for _, made in registry.statements() if getattr(made.body, "uri", "") == uri_of(name="ping")][:1]
-    assert isinstance(made.body, kinds.Publish)
-    assert made.body.aliases == project.aliases == (id, "https://ping.example/spec")
-    registry.aliases[id] = [match_of(made, verified=False)]
+    (statement,) = [
+        statement for _, statement in registry.statements() if getattr(statement.body, "uri", "") == uri_of(name="ping")
+    ][:1]
+    assert isinstance(statement.body, kinds.Publish)
+    assert statement.body.aliases == project.aliases == (id, "https://ping.example/spec")
+    registry.aliases[id] = [match_of(statement, verified=False)]
     async with fetcher(registry, tmp_path / "agent") as agent:
         names = PolicyNames(agent)
         located = await names.locate(id)
@@ -309,6 +313,6 @@ async def test_a_reader_replays_the_published_vectors(registry: SimulatedRegistr
     await done(publisher(registry, tmp_path / "home"), load_project(GREETING), allow_uncovered=False)
     async with fetcher(registry, tmp_path / "agent") as agent:
         verified = await agent.fetch(uri_of(name="greeting"))
-    found = await check_package(verified.package)
-    assert found.passed
-    assert [vector.name for vector in found.vectors] == ["guest-errors.json", "guest.json", "host-errors.json", "host.json"]
+    report = await check_package(verified.package)
+    assert report.passed
+    assert [vector.name for vector in report.vectors] == ["guest-errors.json", "guest.json", "host-errors.json", "host.json"]

@@ -226,12 +226,12 @@ async def test_foreign_documents_take_their_bytes_of_memory(usable: bool, monkey
             del document["authentication"]
         return read_did_document(did, f'{json.dumps(document)[:-1]},"stuffing":{stuffing}}}'.encode())
 
-    asked = DidResolver(fetch)
+    resolver = DidResolver(fetch)
     tracemalloc.start()
     try:
         for number in range(20):
             with nullcontext() if usable else pytest.raises(Malformed):
-                await asked.resolve(parse_did(f"did:wba:evil.example:{number}"))
+                await resolver.resolve(parse_did(f"did:wba:evil.example:{number}"))
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:

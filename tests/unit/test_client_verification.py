@@ -112,8 +112,8 @@ def test_offline_any_age_will_do() -> None:
 
 def test_a_withdrawn_card_costs_only_the_card() -> None:
     registry = with_echo()
-    made = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish))
-    registry.withdrawn.add(made.card.sha256)
+    statement = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish))
+    registry.withdrawn.add(statement.card.sha256)
     assert proven(registry).card is None
 
 
@@ -150,9 +150,9 @@ def test_a_status_of_one_handler_is_not_one_of_the_protocol() -> None:
     registry = with_echo()
     registry.attach(signer=BOB, release="2")
     wheel = next(
-        made.body.wheel
-        for _, made in registry.statements()
-        if isinstance(made.body, kinds.Handler) and made.author.text == BOB.did
+        statement.body.wheel
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Handler) and statement.author.text == BOB.did
     )
     registry.add(kinds.Status(uri_of(), "revoked", wheel=wheel.sha256), BOB)
     assert proven(registry).status is None

@@ -52,7 +52,7 @@ async def test_ballots_follow_each_other(tmp_path: Path) -> None:
         assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0) and done.delivery.receipt is not None
         assert registry.leaves[done.delivery.receipt.index] == done.statement.leaf
         assert done.delivery.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
-    assert sum(isinstance(made.body, kinds.Ballot) for _, made in registry.statements()) == 4
+    assert sum(isinstance(statement.body, kinds.Ballot) for _, statement in registry.statements()) == 4
 
 
 async def test_a_ballot_is_a_witness(tmp_path: Path) -> None:

@@ -72,8 +72,8 @@ def in_code(key: str, value: Any) -> AgentConfig:
             return ContextInfo(**{field: new if field == name else getattr(tree, field) for field in tree.__struct_fields__})
         return dataclasses.replace(tree, **{name: new})
 
-    made: AgentConfig = changed(AgentConfig(), key.split("."))
-    return made
+    config: AgentConfig = changed(AgentConfig(), key.split("."))
+    return config
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -311,11 +311,11 @@ async def test_an_agent_that_listens_says_so(tmp_path: Path, caplog: pytest.LogC
 def test_the_command_prints_all_keys_and_their_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_home(tmp_path)
     main(["config", "--home", str(tmp_path), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["home"], told["files"]) == (str(tmp_path), ["policy.toml", "agent.toml"])
-    assert told["config"]["policy"]["report"] is True
+    data = json.loads(capsys.readouterr().out)
+    assert (data["home"], data["files"]) == (str(tmp_path), ["policy.toml", "agent.toml"])
+    assert data["config"]["policy"]["report"] is True
     for key, value in {**DEFAULTS, "timeouts.idle": 9.0}.items():
-        found = told["config"]
+        found = data["config"]
         for part in key.split("."):
             found = found[part]
         assert found == (list(value) if isinstance(value, tuple) else value), key
@@ -326,8 +326,8 @@ def test_the_command_prints_all_keys_and_their_values(tmp_path: Path, capsys: py
 
 def test_the_command_shows_the_waits_of_an_agent_that_negotiates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "--home", str(tmp_path), "--negotiates", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["config"]["timeouts"]["reply"]) == ([], 120.0)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["files"], data["config"]["timeouts"]["reply"]) == ([], 120.0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -39,14 +39,14 @@ def server() -> Iterator[ScriptedModel]:
 
 
 def shop(home: Path, there: Script) -> Party:
-    made = party("shop", home, negotiators=ScriptedNegotiators(there))
+    side = party("shop", home, negotiators=ScriptedNegotiators(there))
 
-    @made.agent.offers
+    @side.agent.offers
     async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
         """Everything about one product."""
         return LAPTOP
 
-    return made
+    return side
 
 
 @asynccontextmanager
@@ -60,7 +60,9 @@ async def talks(seller: Party, here: Script, home: Path) -> AsyncIterator[tuple[
 def metas(tap: Tap) -> list[dict[str, Any]]:
     """The meta messages of both sides."""
     # The context of a call shares the frame of its message, behind a line feed.
-    return [json.loads(said[1:].partition(b"\n")[0]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
+    return [
+        json.loads(message[1:].partition(b"\n")[0]) for _, message in tap.seen if isinstance(message, bytes) and message[0] == 0
+    ]
 
 
 async def test_000_11_generated_code_sees_nothing_of_the_machine(
@@ -88,8 +90,8 @@ def test_000_12_both_sides_test_each_other_first(tmp_path: Path) -> None:
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
             kinds = [kind.strip("<>") for kind in tap.kinds()]
             assert kinds.index("verification") < kinds.index("application")
-            complaints = [said for said in metas(tap) if said["action"] == "fixErrorNegotiation"]
-            assert [said["status"] for said in complaints] == ["negotiating", "accepted"]
+            complaints = [message for message in metas(tap) if message["action"] == "fixErrorNegotiation"]
+            assert [message["status"] for message in complaints] == ["negotiating", "accepted"]
         assert "judge" in there.names()
 
     run(main())
@@ -99,7 +101,7 @@ def test_000_25_a_summary_arrives_as_it_was_written(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(verdicts=[Proposal(CHANGED, SUMMARY)])
         async with talks(shop(tmp_path, there), Script(), tmp_path) as (_, tap):
-            assert [said["modificationSummary"] for said in metas(tap) if "modificationSummary" in said] == [SUMMARY]
+            assert [message["modificationSummary"] for message in metas(tap) if "modificationSummary" in message] == [SUMMARY]
 
     run(main())
 
@@ -159,10 +161,10 @@ def test_000_44_predefined_messages_do_the_whole_negotiation(tmp_path: Path) -> 
     async def main() -> None:
         there = Script(verdicts=[Proposal(CHANGED, SUMMARY)], bugs=[WRONG_PRICE])
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
-            hellos = [json.loads(said)["metaProtocol"] for _, said in tap.seen if isinstance(said, str)]
+            hellos = [json.loads(actions)["metaProtocol"] for _, actions in tap.seen if isinstance(actions, str)]
             assert all(NATURAL_LANGUAGE_NEGOTIATION in hello["supportedCapabilities"] for hello in hellos)
-            said = [message["action"] for message in metas(tap)]
-            talks_of = set(said) - {"callContext"}  # of the application's calls, and no part of the negotiation
+            actions = [message["action"] for message in metas(tap)]
+            talks_of = set(actions) - {"callContext"}  # of the application's calls, and no part of the negotiation
             assert talks_of == {"protocolNegotiation", "codeGeneration", "testCasesNegotiation", "fixErrorNegotiation"}
             assert "natural" not in "".join(tap.kinds())
 

@@ -47,9 +47,9 @@ def test_000_62_a_uri_never_comes_to_mean_another_document() -> None:
 async def test_000_62_a_standard_made_by_people_has_its_own_uri_too(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"
-    made = registry.publish("2.0", aliases=(name,), origin="standard")
+    publication = registry.publish("2.0", aliases=(name,), origin="standard")
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     async with fetcher(registry, tmp_path) as agent:
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 

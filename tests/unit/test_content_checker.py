@@ -285,8 +285,8 @@ async def read(checker: ContentChecker, kind: ReaderKind, *blobs: bytes, name: s
 
 
 async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> None:
-    found = msgspec.msgpack.decode(await read(checker, "package", SMALL, name=FILENAME), type=PackageView)
-    assert found == read_package(FILENAME, SMALL) and found.operations
+    text = msgspec.msgpack.decode(await read(checker, "package", SMALL, name=FILENAME), type=PackageView)
+    assert text == read_package(FILENAME, SMALL) and text.operations
     differs = msgspec.msgpack.decode(await read(checker, "comparison", b"a\n", b"b\n"), type=Comparison)
     assert differs == compare(b"a\n", b"b\n") and differs.added == differs.removed == 1
 

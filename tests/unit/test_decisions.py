@@ -50,9 +50,9 @@ async def report(registry: Registry, document: str, epoch: int, *, topic: str = 
 
 async def nominate(registry: Registry, topic: str) -> None:
     """Publish a document that becomes a candidate of the topic."""
-    made = publication(AGENTS[0], topic.replace("/", "-"), topic=topic)
-    await publish(registry, AGENTS[0], made)
-    await report(registry, made.body.document.sha256, 0, topic=topic)
+    statement = publication(AGENTS[0], topic.replace("/", "-"), topic=topic)
+    await publish(registry, AGENTS[0], statement)
+    await report(registry, statement.body.document.sha256, 0, topic=topic)
 
 
 async def replayed(registry: Registry) -> Replay:
@@ -72,9 +72,9 @@ async def test_nothing_is_decided_where_nobody_reported_or_voted(registry: Regis
 
 async def test_epochs_close_until_there_is_a_consensus(registry: Registry, web: Web) -> None:
     web.serve(*AGENTS)
-    made = publication(AGENTS[0])
-    await publish(registry, AGENTS[0], made)
-    document = made.body.document.sha256
+    protocol = publication(AGENTS[0])
+    await publish(registry, AGENTS[0], protocol)
+    document = protocol.body.document.sha256
     await report(registry, document, 0)
     for agent in AGENTS:
         await log(registry, ballot(registry, 0, document), agent)
@@ -121,9 +121,9 @@ async def test_uploads_that_wait_keep_no_epoch_open(registry: Registry, web: Web
     web.serve(*AGENTS)
     await log(registry, ballot(registry), AGENTS[0])
     monkeypatch.setattr(upload_room, "MAX_WAITING", 0)
-    made = publication(AGENTS[0])
+    statement = publication(AGENTS[0])
     with pytest.raises(Unavailable) as refusal:
-        await publish(registry, AGENTS[0], made)
+        await publish(registry, AGENTS[0], statement)
     assert refusal.value.code == "quota.sender"
     assert [decided.decision.topic for decided in await registry.decide()] == [TOPIC]
 
@@ -212,8 +212,8 @@ async def test_nothing_is_decided_without_required_witnesses(registry: Registry,
     web.serve(*AGENTS)
     for topic in (TOPIC, "another"):
         await nominate(registry, topic)
-    wanted = Witnesses((str(WITNESSES[0].verifier),), 1)
-    await registry.announce(Draft(msgspec.structs.replace(development_parameters(), witnesses=wanted)))
+    witnesses = Witnesses((str(WITNESSES[0].verifier),), 1)
+    await registry.announce(Draft(msgspec.structs.replace(development_parameters(), witnesses=witnesses)))
     assert {decided.decision.input.witnessed for decided in await registry.decide()} == {None}
     before = registry.head
     with pytest.raises(Unavailable) as refusal:
@@ -241,7 +241,7 @@ async def test_nothing_is_decided_without_required_witnesses(registry: Registry,
     await registry.decisions.boxes.close()
     assert first.decision.input == second.decision.input
     assert first.decision.input.witnessed is not None
-    wanted.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
+    witnesses.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
     await replayed(registry)
 
 

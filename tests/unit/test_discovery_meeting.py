@@ -44,9 +44,9 @@ async def open_shop(seller: Party, folder: Path) -> AsyncIterator[Network]:
 
 
 async def discovered(network: Network, name: str = HOST) -> AgentDescription:
-    found = await Discoverer(network).discover(name)
-    assert found.problems == ()
-    (agent,) = found.agents
+    discovery = await Discoverer(network).discover(name)
+    assert discovery.problems == ()
+    (agent,) = discovery.agents
     return agent
 
 

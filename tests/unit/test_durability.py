@@ -40,7 +40,7 @@ def test_a_checkpoint_says_where_its_leaves_are(durability: Durability) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "durability"),
     [
         ("durability copies=2 standbys=1", Durability(1, 2)),
         ("durability standbys=1 copies=2 continents=3 far", Durability(1, 2)),
@@ -50,8 +50,8 @@ def test_a_checkpoint_says_where_its_leaves_are(durability: Durability) -> None:
         ("durability2 copies=2", Durability()),
     ],
 )
-def test_a_reader_takes_the_words_that_it_knows(line: str, said: Durability) -> None:
-    assert Durability.parse(["another extension", line]) == said
+def test_a_reader_takes_the_words_that_it_knows(line: str, durability: Durability) -> None:
+    assert Durability.parse(["another extension", line]) == durability
 
 
 @pytest.fixture

@@ -63,30 +63,30 @@ def cast(*rows: tuple[str, int, Tiers]) -> Votes:
 
 def test_counts_only_strict_preferences_and_sides_by_cluster() -> None:
     votes = cast(("p", 10, (("a",), ("b", "c"))), ("q", 4, (("b",), (NONE,), ("a",))), ("r", 1, (("a", NONE),)))
-    counted = count(votes, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
-    assert counted.choices == ("a", "b", NONE)
-    assert counted.total == 15
-    assert counted.pairwise == [[0, 11, 10], [4, 0, 14], [4, 1, 0]]
-    assert counted.above == [{"x": 10}, {"x": 14}]
-    assert counted.below == [{"x": 4}, {"y": 1}]
+    tally = count(votes, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
+    assert tally.choices == ("a", "b", NONE)
+    assert tally.total == 15
+    assert tally.pairwise == [[0, 11, 10], [4, 0, 14], [4, 1, 0]]
+    assert tally.above == [{"x": 10}, {"x": 14}]
+    assert tally.below == [{"x": 4}, {"y": 1}]
 
 
 def test_without_candidates_ballots_still_have_a_total() -> None:
-    counted = count(cast(("p", 7, (("a",),))), (), {"p": "p"})
-    assert (counted.choices, counted.total, counted.pairwise) == ((NONE,), 7, [[0]])
+    tally = count(cast(("p", 7, (("a",),))), (), {"p": "p"})
+    assert (tally.choices, tally.total, tally.pairwise) == ((NONE,), 7, [[0]])
 
 
 def test_without_ballots_everything_is_nothing() -> None:
-    counted = count(cast(), ("a",), {})
-    assert (counted.total, counted.pairwise, counted.above, counted.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
+    tally = count(cast(), ("a",), {})
+    assert (tally.total, tally.pairwise, tally.above, tally.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
     assert approvals(cast()) == [] and approved([]) == {}
 
 
 def test_weights_of_a_whole_world_are_counted_to_the_unit() -> None:
     """Beyond the 53 bits of a float."""
     votes = cast(*((f"p{n}", (1 << 60) + n, (("a",),)) for n in range(3)), ("q", 1, (("b",),)))
-    counted = count(votes, ("a", "b"), dict.fromkeys(votes.principals, "x"))
-    assert counted.pairwise[0][1] == 3 * (1 << 60) + 3 and counted.above[0] == {"x": 3 * (1 << 60) + 3}
+    tally = count(votes, ("a", "b"), dict.fromkeys(votes.principals, "x"))
+    assert tally.pairwise[0][1] == 3 * (1 << 60) + 3 and tally.above[0] == {"x": 3 * (1 << 60) + 3}
 
 
 def test_a_vote_approves_of_what_it_ranks_over_none() -> None:
@@ -203,9 +203,9 @@ def test_the_ballots_of_one_principal_share_its_weight() -> None:
         directory.grant("alpha.example", did, "did:wba:alpha.example")
     one, other = (("a",),), (("b",),)
     cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), directory)
-    found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
-    assert found.weight.tolist() == [2, 2, 2] and found.implied == 0
-    assert [found.rankings[number] for number in found.ranking] == [one, other, one]
+    ballots = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
+    assert ballots.weight.tolist() == [2, 2, 2] and ballots.implied == 0
+    assert [ballots.rankings[number] for number in ballots.ranking] == [one, other, one]
 
 
 def test_in_an_open_electorate_ballots_fade_and_ripen() -> None:

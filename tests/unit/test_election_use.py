@@ -34,29 +34,29 @@ def counted(
     return votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, epoch, horizon, begun=begun or {})
 
 
-def said(found: Votes) -> dict[Tiers, int]:
+def said(votes: Votes) -> dict[Tiers, int]:
     """Return ranking → its weight."""
-    return {found.rankings[n]: int(weight) for n, weight in zip(found.ranking.tolist(), found.weight, strict=True)}
+    return {votes.rankings[n]: int(weight) for n, weight in zip(votes.ranking.tolist(), votes.weight, strict=True)}
 
 
 A, B, AB = (("a",),), (("b",),), (("a",), ("b",))
 
 
 def test_use_of_the_first_choice_keeps_a_ballot_up_for_ever() -> None:
-    found = counted(AB, 0, Implied(("a",), 0, 200), 200)
-    assert said(found) == {AB: part(ONE, conviction(200))}, "eight halvings ago it was cast"
-    assert (found.age.tolist(), found.held.tolist(), found.implied) == ([0], [200], 0)
+    row = counted(AB, 0, Implied(("a",), 0, 200), 200)
+    assert said(row) == {AB: part(ONE, conviction(200))}, "eight halvings ago it was cast"
+    assert (row.age.tolist(), row.held.tolist(), row.implied) == ([0], [200], 0)
 
 
 def test_a_ballot_is_no_firmer_than_the_use_that_renews_it() -> None:
-    found = counted(A, 0, Implied(("a",), 25, 26), 26, since=0)
-    assert (found.age.tolist(), found.held.tolist()) == ([0], [1])
-    assert found.weight.tolist() == [part(ONE, conviction(1))]
+    row = counted(A, 0, Implied(("a",), 25, 26), 26, since=0)
+    assert (row.age.tolist(), row.held.tolist()) == ([0], [1])
+    assert row.weight.tolist() == [part(ONE, conviction(1))]
 
 
 def test_use_that_would_weaken_a_ballot_leaves_it_as_it_is() -> None:
-    found = counted(A, 26, Implied(("a",), 26, 26), 26, since=0)
-    assert (found.age.tolist(), found.held.tolist()) == ([0], [26])
+    row = counted(A, 26, Implied(("a",), 26, 26), 26, since=0)
+    assert (row.age.tolist(), row.held.tolist()) == ([0], [26])
 
 
 def test_without_use_a_ballot_fades_to_nothing() -> None:
@@ -66,11 +66,11 @@ def test_without_use_a_ballot_fades_to_nothing() -> None:
 
 def test_what_a_ballot_has_faded_by_is_said_by_use() -> None:
     """The use is older than the ballot, so it does not contradict it: who wants another protocol than it must speak."""
-    found = counted(A, 10, Implied(("b",), 4, 20), 23)
+    row = counted(A, 10, Implied(("b",), 4, 20), 23)
     left = decay(13, HORIZON)
-    assert said(found) == {A: part(part(ONE, left), conviction(13)), B: part(ONE - left, conviction(19))}
-    assert (found.implied, found.age.tolist(), found.held.tolist()) == (1, [13, 3], [13, 19])
-    assert found.total <= ONE
+    assert said(row) == {A: part(part(ONE, left), conviction(13)), B: part(ONE - left, conviction(19))}
+    assert (row.implied, row.age.tolist(), row.held.tolist()) == (1, [13, 3], [13, 19])
+    assert row.total <= ONE
 
 
 def test_use_that_began_after_a_ballot_replaces_it() -> None:

@@ -43,10 +43,10 @@ class Log:
 
     def edges(self, epoch: int = 0, friends: dict[Pair, int] | None = None, **changes: int) -> dict[tuple[str, str], int]:
         acquainted = self._acquaintance(FRIENDS if friends is None else friends)
-        counted = self.vouches.counted(epoch, acquainted, terms(**changes), HORIZON)
+        row = self.vouches.counted(epoch, acquainted, terms(**changes), HORIZON)
         names = tuple(sorted({name for did in self.dids if (name := self.directory.principal_of(did))}))
         places = self.directory.places(names)
-        return edges_of(graph_of(names, places[counted.voucher], places[counted.vouched], counted.strength))
+        return edges_of(graph_of(names, places[row.voucher], places[row.vouched], row.strength))
 
     def _acquaintance(self, friends: dict[Pair, int]) -> Acquaintance:
         reports = Reports(self.directory)

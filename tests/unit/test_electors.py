@@ -81,8 +81,8 @@ async def test_an_open_electorate_has_registrable_domains(opened: Registry, web:
 async def test_one_principal_does_not_report_or_vouch_for_itself(opened: Registry, web: Web) -> None:
     other = domain_signer("alice.example", "web")
     web.serve(ALICE, other)
-    made = signed(report(opened), *sorted((ALICE, other), key=lambda signer: signer.key_id))
-    assert (await refuse(opened, made)).code == "electorate.one-principal"
+    statement = signed(report(opened), *sorted((ALICE, other), key=lambda signer: signer.key_id))
+    assert (await refuse(opened, statement)).code == "electorate.one-principal"
     assert (await refuse(opened, ALICE.statement(vouch(other)))).code == "electorate.one-principal"
 
 

@@ -103,11 +103,11 @@ async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path
     other.kill()
     await other.wait()
     # Its process is not to be found, as where /proc is hidden or ids are counted anew.
-    kept, pid = written.read_bytes(), server_pid(data)
+    content, pid = written.read_bytes(), server_pid(data)
     written.unlink()
     async with embedded_postgres(data) as url:
         assert await fetch(url, "select 1") == 1
-    written.write_bytes(kept)
+    written.write_bytes(content)
     async with embedded_postgres(data) as url:
         assert (await fetch(url, "select 1"), server_pid(data)) == (1, pid)
     assert server_pid(data) is None

@@ -374,8 +374,8 @@ def test_001_09_10_11_and_12_a_slow_session_is_adapted(tmp_path: Path) -> None:
             assert session.id == id
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             await session.close()
-        told = [name for name in buyer.events if name in ("running", "changed", "end") or name.startswith("adapting")]
-        assert told == ["running", "adapting: slow", "changed", "adapting: slow", "changed", "end"]
+        names = [name for name in buyer.events if name in ("running", "changed", "end") or name.startswith("adapting")]
+        assert names == ["running", "adapting: slow", "changed", "adapting: slow", "changed", "end"]
 
     run(main())
 
@@ -604,9 +604,9 @@ def test_001_17_a_recorded_negotiation_cannot_be_replayed(tmp_path: Path) -> Non
         async with meeting(shop) as tap:
             for text in recorded:
                 tap.send(text)
-            told = json.loads(await next_message(tap))
-            assert (told["payload"]["errorCode"], told["recipient"]) == ("VERIFICATION_FAILED", BUYER.did)
-            assert told["replyTo"] == json.loads(recorded[0])["messageId"]
+            data = json.loads(await next_message(tap))
+            assert (data["payload"]["errorCode"], data["recipient"]) == ("VERIFICATION_FAILED", BUYER.did)
+            assert data["replyTo"] == json.loads(recorded[0])["messageId"]
             with pytest.raises(TreatyError) as failure:
                 await next_message(tap)
             assert getattr(failure.value, "reason", "") == "flow.verification"

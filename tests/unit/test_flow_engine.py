@@ -961,8 +961,8 @@ def test_001_29_a_session_id_is_used_once() -> None:
     inject(wire, "responder", ProtocolProposal(proposed_protocol=Proposed(DELEGATION, "2.1")))
     inject(wire, "responder", ParameterNegotiation(protocol=DELEGATION, parameters={}))
     expires = format_time(at(100).unix)
-    taken = ProtocolConfirmation(protocol=DELEGATION, final_parameters={}, session_id=session_of(wire), expires_at=expires)
-    inject(wire, "responder", taken)
+    confirmation = ProtocolConfirmation(protocol=DELEGATION, final_parameters={}, session_id=session_of(wire), expires_at=expires)
+    inject(wire, "responder", confirmation)
     assert ended(wire, "responder").code == "flow.session"
     assert len(wire.of("responder", Host)) == 1
 

@@ -97,14 +97,14 @@ def test_001_01_initialize_has_a_purpose_and_a_wish() -> None:
 
 
 def test_001_02_capabilities_have_protocols_and_requirements() -> None:
-    told = parse(signed(json.loads(VECTORS[2].read_text()))).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    first = told.supported_protocols[0]
+    payload = parse(signed(json.loads(VECTORS[2].read_text()))).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    first = payload.supported_protocols[0]
     assert (first.id, first.version, first.preference_score) == ("anp:protocol:data-sharing:1.0", "1.0", 0.8)
     assert first.capabilities == ("query", "stream", "transform")
     assert first.metrics == payloads.Metrics("medium", "high", "high")
-    assert told.context_info == payloads.ContextInfo("medium", "intermittent", ("accuracy", "completeness"))
-    assert told.task_requirements == {"dataVolume": "large", "timeConstraint": "relaxed", "securityLevel": "standard"}
+    assert payload.context_info == payloads.ContextInfo("medium", "intermittent", ("accuracy", "completeness"))
+    assert payload.task_requirements == {"dataVolume": "large", "timeConstraint": "relaxed", "securityLevel": "standard"}
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_001_02_capabilities_have_protocols_and_requirements() -> None:
 def test_001_02_an_entry_of_another_form_is_ignored_alone(change: dict[str, Any]) -> None:
     value = vector("capabilities-exchange")
     value["payload"]["supportedProtocols"][0].update(change)
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.id for entry in told.supported_protocols] == ["anp:protocol:task-delegation:2.1"]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.id for entry in payload.supported_protocols] == ["anp:protocol:task-delegation:2.1"]
 
 
 @pytest.mark.parametrize(
@@ -142,15 +142,15 @@ def test_001_02_an_odd_member_of_an_entry_is_passed_over(change: dict[str, Any],
     value["payload"]["supportedProtocols"][0].update(change)
     value["payload"]["contextInfo"] = {"resourceAvailability": "plenty", "preferences": ["speed", "low cost"]}
     value["payload"]["taskRequirements"] = {"dataVolume": "large", "budget": {"max": 3}, "two words": "x"}
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    entry = told.supported_protocols[0]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    entry = payload.supported_protocols[0]
     assert entry.capabilities == left
     assert entry.preference_score == (0.5 if "preferenceScore" in change else 0.9)
     if "metrics" in change:
         assert entry.metrics in (None, payloads.Metrics(throughput="high"))
-    assert told.context_info == payloads.ContextInfo(None, None, ("speed",))
-    assert told.task_requirements == {"dataVolume": "large"}
+    assert payload.context_info == payloads.ContextInfo(None, None, ("speed",))
+    assert payload.task_requirements == {"dataVolume": "large"}
 
 
 def test_001_02_more_protocols_than_the_cap_are_passed_over() -> None:
@@ -158,9 +158,9 @@ def test_001_02_more_protocols_than_the_cap_are_passed_over() -> None:
     first = value["payload"]["supportedProtocols"][0]
     ids = [f"anp:protocol:data-{number}:1.0" for number in range(65)]
     value["payload"]["supportedProtocols"] = [{**first, "id": id} for id in ids]
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.id for entry in told.supported_protocols] == ids[:64]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.id for entry in payload.supported_protocols] == ids[:64]
 
 
 def test_001_03_scores_have_at_most_four_decimals() -> None:
@@ -485,9 +485,9 @@ def test_001_02_the_first_entry_of_an_id_counts() -> None:
     value = vector("capabilities-exchange")
     listed = value["payload"]["supportedProtocols"]
     listed.append({**listed[0], "preferenceScore": 0.1})
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.preference_score for entry in told.supported_protocols] == [0.9, 0.7]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.preference_score for entry in payload.supported_protocols] == [0.9, 0.7]
 
 
 def test_the_first_message_tells_the_profiles_apart() -> None:

@@ -24,11 +24,11 @@ def claimed(*aliases: str, signer: object = ALICE, listed: bool = True) -> tuple
     registry = with_echo()
     assert signer in (ALICE, BOB)
     who = ALICE if signer is ALICE else BOB
-    made = registry.publish("2.0", signer=who, aliases=aliases)
+    publication = registry.publish("2.0", signer=who, aliases=aliases)
     registry.attach("2.0", signer=who, of=who)
     if listed:
-        registry.aliases[ID] = [match_of(made, verified=False)]
-    return registry, made
+        registry.aliases[ID] = [match_of(publication, verified=False)]
+    return registry, publication
 
 
 async def test_an_admitted_publishers_claim_is_fetched_and_checked(tmp_path: Path) -> None:

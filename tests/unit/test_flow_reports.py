@@ -108,8 +108,8 @@ def test_both_randoms_differ_between_negotiations() -> None:
         return mine
 
     def last() -> str:
-        found = [message for _, message in wire.sent if isinstance(message.payload, ConfirmationAcknowledgment)]
-        return found[-1].message_id
+        messages = [message for _, message in wire.sent if isinstance(message.payload, ConfirmationAcknowledgment)]
+        return messages[-1].message_id
 
     first = acknowledgment()
     assert first == last()

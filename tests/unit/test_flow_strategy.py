@@ -40,9 +40,9 @@ def example(number: str) -> CapabilitiesExchange:
 
 
 def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
-    found = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), PeerCapabilities())
-    assert found is not None
-    return found
+    evaluation = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), PeerCapabilities())
+    assert evaluation is not None
+    return evaluation
 
 
 def supported(capabilities: tuple[str, ...] = (), preference: float = 0.5, metrics: Metrics | None = None) -> Supported:
@@ -64,8 +64,8 @@ def test_001_08_the_sources_example_by_hand() -> None:
     peer.learn(theirs)
     assert mine.context_info is not None
     goal = FlowRequest("data-exchange", requirements=mine.task_requirements or {})
-    found = StrategyEngine().evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
-    assert found == Evaluation(
+    evaluation = StrategyEngine().evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
+    assert evaluation == Evaluation(
         SHARING,
         7379,
         ("query", "stream"),
@@ -247,35 +247,35 @@ def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
 def test_001_19_success_with_a_peer_outlives_the_process(tmp_path: Path) -> None:
     agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
     FlowHistory(tmp_path).remember("did:x:1", "buy", agreed)
-    known = FlowHistory(tmp_path)
-    found = known.recall("did:x:1", "buy", [SHARING])
+    history = FlowHistory(tmp_path)
+    found = history.recall("did:x:1", "buy", [SHARING])
     assert found is not None
     assert (found.agreed, found.confirmed) == (agreed, True)
-    assert known.recall("did:x:1", "sell", [SHARING]) is None
-    assert known.recall("did:x:1", "buy", [DELEGATION]) is None
-    known.forget("did:x:1", "buy")
+    assert history.recall("did:x:1", "sell", [SHARING]) is None
+    assert history.recall("did:x:1", "buy", [DELEGATION]) is None
+    history.forget("did:x:1", "buy")
     assert FlowHistory(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
 
 
 def test_001_20_the_most_successful_protocol_is_predicted(tmp_path: Path) -> None:
-    known = FlowHistory(tmp_path)
-    known.remember("did:x:1", "buy", Agreed(SHARING))
-    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
-    known.remember("did:x:2", "buy", Agreed(SHARING))
+    history = FlowHistory(tmp_path)
+    history.remember("did:x:1", "buy", Agreed(SHARING))
+    assert history.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
+    history.remember("did:x:2", "buy", Agreed(SHARING))
     for _ in range(3):
-        known.remember("did:x:3", "buy", Agreed(DELEGATION))
-    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) == DELEGATION
-    assert known.predict("did:x:9", "buy", [SHARING]) == SHARING
-    assert known.predict("did:x:3", "sell", [DELEGATION]) == DELEGATION
-    assert known.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
+        history.remember("did:x:3", "buy", Agreed(DELEGATION))
+    assert history.predict("did:x:9", "buy", [SHARING, DELEGATION]) == DELEGATION
+    assert history.predict("did:x:9", "buy", [SHARING]) == SHARING
+    assert history.predict("did:x:3", "sell", [DELEGATION]) == DELEGATION
+    assert history.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
 
 
 def test_an_unreadable_history_starts_anew_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreements, "MAX_AGREEMENTS", 3)
     (tmp_path / "flow-history.json").write_text("{")
-    known = FlowHistory(tmp_path)
+    history = FlowHistory(tmp_path)
     for n in range(4):
-        known.remember(f"did:x:{n}", "buy", Agreed(SHARING))
+        history.remember(f"did:x:{n}", "buy", Agreed(SHARING))
     again = FlowHistory(tmp_path)
     assert again.recall("did:x:0", "buy", [SHARING]) is None
     assert again.recall("did:x:1", "buy", [SHARING]) is not None

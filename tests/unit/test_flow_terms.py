@@ -238,5 +238,5 @@ async def test_a_busy_sender_is_told_when_to_come_again(tmp_path: Path, monkeypa
             async with buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did):
                 raise AssertionError
     assert (failure.value.code, "150 seconds" in failure.value.message) == ("flow.busy", True)
-    told = json.loads(str(tap.seen[-1][1]))
-    assert (told["payload"]["errorCode"], told["payload"]["retryAfter"]) == ("BUSY", 150)
+    data = json.loads(str(tap.seen[-1][1]))
+    assert (data["payload"]["errorCode"], data["payload"]["retryAfter"]) == ("BUSY", 150)

@@ -52,8 +52,8 @@ def test_silence_is_no_answer_with_an_error(guide: Any) -> None:
 
 
 async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:
-    former, other = ProvedPeer("did:wba:old-shop.example"), ProvedPeer("did:wba:other.example")
-    changed = ChangedPeer("wss://shop.example", former, ProvedPeer("did:wba:shop.example"))
+    peer, other = ProvedPeer("did:wba:old-shop.example"), ProvedPeer("did:wba:other.example")
+    changed = ChangedPeer("wss://shop.example", peer, ProvedPeer("did:wba:shop.example"))
     assert await guide.judge(changed)
     for found in (other, ClaimedPeer("did:wba:shop.example")):
-        assert not await guide.judge(ChangedPeer(changed.name, former, found))
+        assert not await guide.judge(ChangedPeer(changed.name, peer, found))

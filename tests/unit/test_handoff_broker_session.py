@@ -94,9 +94,9 @@ class Meeting:
 def meeting(play: Callable[[Meeting], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Simulation([FOLDER]) as simulation:
-            made = Meeting(simulation)
-            async with simulation.serving(made.broker):
-                await play(made)
+            meeting = Meeting(simulation)
+            async with simulation.serving(meeting.broker):
+                await play(meeting)
 
     run(main())
 

@@ -28,8 +28,8 @@ async def bare(request: pytest.FixtureRequest, database: str) -> AsyncIterator[t
     """Agents without encryption at rest, and the URLs for a process that joins them."""
     rabbit: RabbitServer | None = request.getfixturevalue("rabbit") if request.param == "rabbitmq" else None
     urls = [database] if rabbit is None else [database, rabbit.url]
-    async with world(database, None if rabbit is None else rabbit.url) as made:
-        yield made, urls
+    async with world(database, None if rabbit is None else rabbit.url) as scene:
+        yield scene, urls
 
 
 async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:

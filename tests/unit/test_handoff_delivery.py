@@ -273,24 +273,24 @@ async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: Wo
 
 @pytest.mark.deep
 async def test_the_loss_of_the_server_is_waited_out(database: str, rabbit: RabbitServer) -> None:
-    async with world(database, rabbit.url) as made:
-        desk, support = await made.agent("desk"), await made.agent("support")
+    async with world(database, rabbit.url) as scene:
+        desk, support = await scene.agent("desk"), await scene.agent("support")
         inbox = Inbox(support)
-        await made.run(desk, support)
-        await desk.send(made.message(Kind.NOTIFICATION, "desk", "support"))
+        await scene.run(desk, support)
+        await desk.send(scene.message(Kind.NOTIFICATION, "desk", "support"))
         await inbox.wait(1)
         rabbit.kill()
         for _ in range(3):
-            await desk.send(made.message(Kind.NOTIFICATION, "desk", "support"))
+            await desk.send(scene.message(Kind.NOTIFICATION, "desk", "support"))
         await asyncio.to_thread(rabbit.start)
         await inbox.wait(4)
         assert len({entry["metadata"]["message_id"] for entry in inbox.messages}) == len(inbox.messages) == 4
 
 
 async def test_a_lost_database_is_an_error_of_this_package(tmp_path: Any) -> None:
-    async with world(f"postgresql://x@/x?host={tmp_path}", None) as made:
+    async with world(f"postgresql://x@/x?host={tmp_path}", None) as scene:
         with pytest.raises(TreatyError) as caught:
-            await made.agent("desk")
+            await scene.agent("desk")
     assert caught.value.code == "handoff.journal"
 
 

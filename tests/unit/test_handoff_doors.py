@@ -28,9 +28,9 @@ def statuses(told: list[dict[str, Any]]) -> list[str]:
 async def test_004_01_and_07_and_21_invalid_members_are_reported(way: Door) -> None:
     message = way.message(TASK, {})
     message["payload"]["data"]["objective"] = 7
-    told = await way.hand_off(message)
-    assert statuses(told) == ["REJECTED"] and "payload.data.objective" in told[0]["issues"][0] and way.worked == []
-    assert told[0]["in_reply_to"] == message["metadata"]["message_id"]
+    answers = await way.hand_off(message)
+    assert statuses(answers) == ["REJECTED"] and "payload.data.objective" in answers[0]["issues"][0] and way.worked == []
+    assert answers[0]["in_reply_to"] == message["metadata"]["message_id"]
     # A name that occurs twice has two readings: it is no message.
     text = json.dumps(way.message(TASK, DATA[TASK]))
     await way.hand_off(text.replace('"priority":', '"priority": "LOW", "priority":').encode())
@@ -69,8 +69,8 @@ async def test_004_06_and_14_foreign_and_printed_forms_pass(way: Door) -> None:
 async def test_004_08_a_repetition_has_no_second_effect(way: Door) -> None:
     message = way.message(TASK, DATA[TASK])
     await way.hand_off(message)
-    told = await way.hand_off(dict(reversed(message.items())))
-    assert len(way.worked) == 1 and set(statuses(told)) == {"COMPLETED"}
+    answers = await way.hand_off(dict(reversed(message.items())))
+    assert len(way.worked) == 1 and set(statuses(answers)) == {"COMPLETED"}
     way.told.clear()
     other = {**message, "payload": {"handoff_type": str(TASK), "data": {"objective": "Something else."}}}
     assert statuses(await way.hand_off(other)) == ["REJECTED"] and len(way.worked) == 1
@@ -112,8 +112,8 @@ BINDING: list[tuple[Any, Any, str, str]] = [
 async def test_004_15_and_17_instructions_bind_at_every_door(way: Door) -> None:
     for instructions, outcome, status, words in BINDING:
         way.work = returning({"status": "COMPLETED", **outcome})
-        told = await way.hand_off(way.message(TASK, DATA[TASK], instructions=instructions))
-        assert told[-1]["status"] == status and words in told[-1].get("detail", "")
+        answers = await way.hand_off(way.message(TASK, DATA[TASK], instructions=instructions))
+        assert answers[-1]["status"] == status and words in answers[-1].get("detail", "")
     assert len(way.told) == len(BINDING)
 
 
@@ -155,8 +155,8 @@ async def test_004_18_failed_work_is_retried_and_escalated(way: Door) -> None:
         if "escalate_to" in plan:
             named["escalate_to"] = way.name(plan["escalate_to"])
         before = len(way.worked)
-        told = await way.hand_off(way.message(TASK, DATA[TASK], instructions={"failure_handling_strategy": named}))
-        assert told[-1]["status"] == status and len(way.worked) == before + tries
+        answers = await way.hand_off(way.message(TASK, DATA[TASK], instructions={"failure_handling_strategy": named}))
+        assert answers[-1]["status"] == status and len(way.worked) == before + tries
     assert len(way.told) == len(PLANS) and (way.escalated, way.fell_back) == (["experts"], ["call_back"])
 
 
@@ -183,9 +183,9 @@ async def test_004_33_and_34_versions_are_recognised_at_every_door(way: Door) ->
     for number, words in (("1.3.0", "not handled"), ("1.0.0", "handoff_type"), ("2.0.0", "handoff_type")):
         other = way.message(TASK, DATA[TASK])
         other["metadata"]["protocol_version"], other["payload"]["handoff_type"] = number, "DELEGATION"
-        told = await way.hand_off(other)
-        assert told[-1]["status"] == "REJECTED"
-        assert words in " ".join([told[-1].get("detail", ""), *told[-1].get("issues", ())])
+        answers = await way.hand_off(other)
+        assert answers[-1]["status"] == "REJECTED"
+        assert words in " ".join([answers[-1].get("detail", ""), *answers[-1].get("issues", ())])
     other = way.message(TASK, DATA[TASK])
     other["metadata"]["protocol_version"] = "2.0.0"
     assert statuses(await way.hand_off(other)) == ["REJECTED"] * 4 and len(way.worked) == 1

@@ -147,6 +147,6 @@ def test_004_08_a_member_erases_no_others_ids() -> None:
     assert reports(side.receive(other, peers["anna"])) == ["REJECTED"]
     assert reports(side.receive(mallorys[0], peers["mallory"])) == ["EXPIRED"]
     # An id belongs to its sender: another member's message may have it.
-    taken = message(sender="mallory", message_id=first["metadata"]["message_id"], now=NOW + timedelta(days=1))
-    assert reports(side.receive(taken, peers["mallory"])) == ["ACCEPTED"]
+    text = message(sender="mallory", message_id=first["metadata"]["message_id"], now=NOW + timedelta(days=1))
+    assert reports(side.receive(text, peers["mallory"])) == ["ACCEPTED"]
     assert reports(side.receive(first, peers["anna"])) == ["DUPLICATE"]

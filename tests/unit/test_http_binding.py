@@ -134,11 +134,11 @@ async def test_an_answer_is_held_until_there_is_one_at_most_20_seconds() -> None
     reply = await case.post(at(url, 1, 1))
     assert (reply.status_code, decoded(reply.content)) == (200, [])
     assert now() - begun == pytest.approx(20, abs=0.5)
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(5)
-    assert not held.done()
+    assert not task.done()
     far.send(b"\x40news")
-    assert decoded((await held).content) == [b"\x40news"]
+    assert decoded((await task).content) == [b"\x40news"]
 
 
 @simulated
@@ -160,14 +160,14 @@ async def test_one_answer_is_held_a_session() -> None:
 async def test_an_agent_that_does_not_read_makes_the_source_wait() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     messages = [b"\x40%d" % number for number in range(MAX_INBOX + 3)]
     begun = now()
     reply = await case.post(at(url, 1, 1), *messages)
     assert reply.headers["Anp-Acknowledge"] == str(1 + MAX_INBOX)
     assert now() - begun == pytest.approx(20, abs=0.5)
-    await held
+    await task
     sending = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     assert [await next_message(far) for _ in messages] == messages
     assert (await sending).headers["Anp-Acknowledge"] == str(1 + len(messages))
@@ -178,7 +178,7 @@ async def test_a_sender_is_replaced_by_its_repetition() -> None:
     case = Case()
     url, far = await case.opened()
     messages = [b"\x40%d" % number for number in range(MAX_INBOX + 1)]
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     lost = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     await asyncio.sleep(1)
     assert not lost.done()
@@ -187,7 +187,7 @@ async def test_a_sender_is_replaced_by_its_repetition() -> None:
     assert lost.done()
     assert not again.done()
     assert [await next_message(far) for _ in messages] == messages
-    await asyncio.gather(held, lost, again)
+    await asyncio.gather(task, lost, again)
     receiving = asyncio.create_task(next_message(far))
     await asyncio.sleep(1)
     assert not receiving.done()
@@ -227,12 +227,12 @@ async def test_the_end_comes_after_everything_else_with_its_reason() -> None:
 async def test_messages_before_the_sources_end_arrive() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     begun = now()
     await case.post(at(url, 1, 1), b"\x40last")
     assert (await case.client.delete(f"{url}?reason=session.failed")).status_code == 204
-    assert (await held).status_code == 410
+    assert (await task).status_code == 410
     assert now() - begun < 1
     assert await next_message(far) == b"\x40last"
     with pytest.raises(ConnectionLost) as lost:
@@ -516,11 +516,11 @@ async def test_below_another_path_a_session_is_found_there() -> None:
 async def test_when_the_agent_goes_away_every_source_is_told() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     begun = now()
     closing = asyncio.create_task(case.application.aclose())
-    assert (await held).status_code == 410
+    assert (await task).status_code == 410
     assert now() - begun < 1
     with pytest.raises(ConnectionLost):
         await next_message(far)

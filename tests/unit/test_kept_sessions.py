@@ -152,7 +152,7 @@ def test_the_next_process_ends_lost_members_and_keeps_timers(tmp_path: Path) -> 
     async def main() -> None:
         first = Room(tmp_path)
         now = event_time()
-        kept = KeptSession(
+        session = KeptSession(
             "0" * 32,
             b"state",
             [ADA, "did:wba:bob.example"],
@@ -160,10 +160,10 @@ def test_the_next_process_ends_lost_members_and_keeps_timers(tmp_path: Path) -> 
             {"f1": "getProductInfo", "f2": "getProductInfo"},
             {"due": now - 5_000, "later": now + 30_000, "never": now + 10**12},
         )
-        await first.file.write(kept)
+        await first.file.write(session)
         first.file.release()
         room = Room(tmp_path)
-        assert room.file.kept == kept
+        assert room.file.kept == session
         # The handler gives one of the functions up, and asks the other one for items, when it hears of the loss.
         room.handler.at_loss = [Request(call="f1", count=1), Cancel(call="f2")]
         await room.host.open()

@@ -76,9 +76,9 @@ def news_of(one: Any, *messages: Any) -> list[str]:
     for message in messages:
         one.put(message)
     one.begin()
-    found = [message.content for message in one.news]
+    contents = [message.content for message in one.news]
     one.failed()
-    return found
+    return contents
 
 
 def environment(*members: tuple[str, str]) -> Any:

@@ -296,14 +296,14 @@ def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], of
         f"{URI}1": hello.Provided("ab" * 32, True, "host", ("guest",)),
     }
     candidates = [f"{URI}2", URI, f"{URI}1"]
-    asked = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
+    message = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
     own = replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
     if chosen == "session.role":
         with pytest.raises(Refused) as refusal:
-            choose(own, replace(asked, destination_did=own.source_did), provides)
+            choose(own, replace(message, destination_did=own.source_did), provides)
         assert refusal.value.code == chosen
         return
-    answer, agreement = choose(own, replace(asked, destination_did=own.source_did), provides)
+    answer, agreement = choose(own, replace(message, destination_did=own.source_did), provides)
     assert agreement is not None
     assert (agreement.uri, agreement.peer_role) == (chosen, roles.get(chosen, ""))
     assert (answer.role, answer.peer_role) == (provides[chosen].role, roles.get(chosen, ""))

@@ -163,16 +163,16 @@ def test_a_destination_lists_contexts_to_a_source_that_does(listed: tuple[str, .
 
 
 def test_a_peer_names_two_uris_if_both_list_that() -> None:
-    told = ProtocolPublished(URI)
+    published = ProtocolPublished(URI)
     buyer = running_buyer((hello.PROTOCOL_PUBLISHED,))
-    assert buyer.apply(TellPublished(URI), 0.0) == [say(told)]
+    assert buyer.apply(TellPublished(URI), 0.0) == [say(published)]
     for _ in range(2):
-        assert buyer.receive(say(told).data, 0.0) == [Published(URI)]
-    buyer.receive(say(told).data, 0.0)
+        assert buyer.receive(say(published).data, 0.0) == [Published(URI)]
+    buyer.receive(say(published).data, 0.0)
     assert error_of(buyer) == "meta.message"
     buyer = running_buyer()
     assert buyer.apply(TellPublished(URI), 0.0) == []
-    buyer.receive(say(told).data, 0.0)
+    buyer.receive(say(published).data, 0.0)
     assert error_of(buyer) == "session.profile"
 
 

@@ -67,15 +67,15 @@ def meet(visit: Callable[[Meeting], Awaitable[None]]) -> None:
     run(main())
 
 
-def noting(told: list[str], name: str) -> Middleware:
+def noting(names: list[str], name: str) -> Middleware:
     async def note(call: Call, proceed: Proceed) -> Any:
-        told.append(f"{name} {call.direction} {call.operation} {dict(call.arguments)}")
+        names.append(f"{name} {call.direction} {call.operation} {dict(call.arguments)}")
         try:
             value = await proceed()
         except BaseException as error:
-            told.append(f"{name} raised {type(error).__name__}")
+            names.append(f"{name} raised {type(error).__name__}")
             raise
-        told.append(f"{name} got {value}")
+        names.append(f"{name} got {value}")
         return value
 
     return note

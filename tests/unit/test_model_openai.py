@@ -270,9 +270,9 @@ async def test_the_key_shows_nowhere(server: ScriptedModel, caplog: pytest.LogCa
     with pytest.raises(Unavailable) as refused:
         await other.complete(prompt(server))
     assert refused.value.code == "model.unavailable"
-    shown = "\n".join([caplog.text, str(caught.value), str(refused.value), repr(model), str(vars(caught.value))])
-    assert KEY not in shown
-    assert "sk-wrong-key" not in shown
+    text = "\n".join([caplog.text, str(caught.value), str(refused.value), repr(model), str(vars(caught.value))])
+    assert KEY not in text
+    assert "sk-wrong-key" not in text
     await model.aclose()
     await other.aclose()
 

@@ -67,8 +67,8 @@ PARTS = {"document.md", "cases.md", "data.md"}
 
 
 def test_every_file_is_of_a_prompt() -> None:
-    found = {entry.name for entry in files(prompts).iterdir() if entry.name.endswith(".md")}
-    assert found == {f"{prompt.name}.md" for prompt in PROMPTS} | PARTS
+    names = {entry.name for entry in files(prompts).iterdir() if entry.name.endswith(".md")}
+    assert names == {f"{prompt.name}.md" for prompt in PROMPTS} | PARTS
 
 
 @each
@@ -115,10 +115,10 @@ def test_no_section_of_the_owner_quotes_the_other_agent(prompt: Prompt[Any]) -> 
     assert named is not None
     owners = set(re.findall("`([a-z-]+)`", named[1]))
     assert owners == {"role", "requirement", "input", "output", "topic", "capabilities", "last"}
-    found = re.findall(r"^BEGIN (\S+) \S+$(.*?)^END \1 \S+$", prompt.user, re.MULTILINE | re.DOTALL)
-    assert found
-    assert {name for name, text in found if HOSTILE not in text} <= owners
-    assert not {name for name, text in found if HOSTILE in text} & owners
+    matches = re.findall(r"^BEGIN (\S+) \S+$(.*?)^END \1 \S+$", prompt.user, re.MULTILINE | re.DOTALL)
+    assert matches
+    assert {name for name, text in matches if HOSTILE not in text} <= owners
+    assert not {name for name, text in matches if HOSTILE in text} & owners
 
 
 @each

@@ -98,13 +98,13 @@ async def test_a_newer_rules_decision_is_not_left_out_later(decided: SimulatedRe
     elected_anew(decided)
     async with fetcher(decided, tmp_path) as agent:
         await agent.fetch(uri_of(), fresh=True)
-        known = known_in(tmp_path)
+        names = known_in(tmp_path)
         decided.now += 7200
         decided.left_out, decided.tamper = before
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of(), fresh=True)
         assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
-        assert known_in(tmp_path) == known
+        assert known_in(tmp_path) == names
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ async def test_a_statement_without_use_disables_its_subject_alone(
 @pytest.mark.threat(400)
 async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
     registry = with_echo()
-    (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
+    (attached,) = (statement.body for _, statement in registry.shown() if isinstance(statement.body, kinds.Handler))
     registry.add(kinds.Status(uri_of(), "active", wheel=attached.wheel.sha256), ALICE)
     changed = newer(registry, indexes(registry, kinds.Status)[0], {"state": "archived"})
     assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
@@ -291,9 +291,9 @@ async def test_a_status_that_is_unknown_is_not_hidden_later(tmp_path: Path) -> N
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
-    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
-    index = registry.force(remade(made, {"state": "archived"}, ALICE))
-    registry.meant[index] = made
+    statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    index = registry.force(remade(statement, {"state": "archived"}, ALICE))
+    registry.meant[index] = statement
     async with fetcher(registry, tmp_path) as agent:
         await agent.topic(TOPIC)
         # What the memory learned ends the stored proof, although that is young enough.

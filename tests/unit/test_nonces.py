@@ -36,10 +36,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path / "home" / "nonces")
-    yield made
-    if made.memory:
-        made.memory.close()
+    machine = Machine(tmp_path / "home" / "nonces")
+    yield machine
+    if machine.memory:
+        machine.memory.close()
 
 
 def refused(accept: Callable[[], None]) -> str:

@@ -227,9 +227,9 @@ def test_from_a_development_electorate_to_an_open_one() -> None:
     log.agents = tuple(map(domain_signer, ANCHORS))
     document = log.publish(log.agents[0], "one")
     mixed(log, document)
-    made = log.add(open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1), log.operator)
+    statement = log.add(open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1), log.operator)
     first, second = (log.close()[0] for _ in range(2))
-    assert (first.electorate, second.electorate, second.parameters) == ("development", "open", made.id)
+    assert (first.electorate, second.electorate, second.parameters) == ("development", "open", statement.id)
     replayed(log).check_checkpoint(log.head())
 
 

@@ -70,10 +70,10 @@ class Domain:
 
 @asynccontextmanager
 async def domain(folder: Path) -> AsyncIterator[Domain]:
-    made = Domain(folder)
-    made.loopback.authority.issue_cert("one.example", "two.example").configure_cert(made.tls)
-    async with made.loopback.serving(made.answer, HOST):
-        yield made
+    domain = Domain(folder)
+    domain.loopback.authority.issue_cert("one.example", "two.example").configure_cert(domain.tls)
+    async with domain.loopback.serving(domain.answer, HOST):
+        yield domain
 
 
 async def test_a_description_is_asked_for_once_a_minute(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ async def test_another_did_at_a_known_address_needs_acceptance(tmp_path: Path) -
         url = f"ws://127.0.0.1:{port}"
         assert await call(customer, url) == seller.agent.did
     async with listening(impostor, port):
-        asked: list[ChangedPeer] = []
+        peers: list[ChangedPeer] = []
 
         async def judge(changed: ChangedPeer) -> bool:
-            asked.append(changed)
-            return len(asked) > 1
+            peers.append(changed)
+            return len(peers) > 1
 
         customer = buyer(tmp_path)
         async with customer.agent:
@@ -160,9 +160,9 @@ async def test_another_did_at_a_known_address_needs_acceptance(tmp_path: Path) -
             with pytest.raises(Refused):
                 await call(customer, url)
             assert await call(customer, url) == impostor.agent.did
-            assert asked[0] == ChangedPeer(url, ClaimedPeer(seller.agent.did), ClaimedPeer(impostor.agent.did))
+            assert peers[0] == ChangedPeer(url, ClaimedPeer(seller.agent.did), ClaimedPeer(impostor.agent.did))
             assert await call(customer, url) == impostor.agent.did
-            assert len(asked) == 2, "it is pinned now"
+            assert len(peers) == 2, "it is pinned now"
     for party in (seller, impostor):
         await party.agent.aclose()
 

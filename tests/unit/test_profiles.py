@@ -194,7 +194,7 @@ async def test_the_flow_profile_runs_inside_an_encrypted_connection(
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2]) as session:
         await buy(session)
         assert (session.profile, session.peer) == ("flow", ProvedPeer(seller.agent.did))
-    overheard = b"".join(said.encode() if isinstance(said, str) else said for _, said in tap.seen)
+    overheard = b"".join(message.encode() if isinstance(message, str) else message for _, message in tap.seen)
     for word in (b"initialize", b"product-info", b"getProductInfo", b"P12345"):
         assert word not in overheard
 
@@ -337,10 +337,10 @@ async def test_a_handler_learns_the_agreed_parameters(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", [INFO_2, URI_2, None])
 async def test_a_person_names_the_protocol_after_a_failure(tmp_path: Path, answer: str | None) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def on_escalation(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return answer
 
     other = "anp:protocol:other:1.0"
@@ -356,7 +356,7 @@ async def test_a_person_names_the_protocol_after_a_failure(tmp_path: Path, answe
             async with connection as session:
                 await buy(session)
                 assert session.protocol_id == INFO_2
-    (escalation,) = asked
+    (escalation,) = escalations
     assert (escalation.profile, escalation.role, escalation.peer) == ("flow", "initiator", seller.agent.did)
     assert (escalation.own_proposal, escalation.peer_proposal) == (other, INFO_2)
     assert replay(escalation.transcript) > 1
@@ -395,15 +395,15 @@ async def test_several_agents_negotiate_with_one_shop_at_once(tmp_path: Path) ->
     seller = flow_shop(tmp_path)
     async with listening(seller) as url:
 
-        async def customer(number: int, **wanted: Any) -> str:
+        async def customer(number: int, **value: Any) -> str:
             someone = buyer(tmp_path, name=f"buyer{number}")
             someone.agent.flow.registry.add(OFFER)
-            async with someone.agent as connecting, connecting.connect(url, did=seller.agent.did, **wanted) as session:
+            async with someone.agent as connecting, connecting.connect(url, did=seller.agent.did, **value) as session:
                 await buy(session)
                 return session.profile
 
-        wanted: list[dict[str, Any]] = [{"topic": TOPIC}, {"protocols": [INFO_2]}] * 2
-        profiles = await asyncio.gather(*(customer(number, **what) for number, what in enumerate(wanted)))
+        value: list[dict[str, Any]] = [{"topic": TOPIC}, {"protocols": [INFO_2]}] * 2
+        profiles = await asyncio.gather(*(customer(number, **what) for number, what in enumerate(value)))
     assert profiles == ["hello", "flow"] * 2
 
 

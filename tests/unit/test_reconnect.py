@@ -41,9 +41,9 @@ class Server:
         return near
 
     async def connection(self, backoff: Backoff = CERTAIN) -> ReconnectingConnection:
-        made = ReconnectingConnection(self.connect, backoff)
-        await made.open()
-        return made
+        connection = ReconnectingConnection(self.connect, backoff)
+        await connection.open()
+        return connection
 
 
 def passing() -> ConnectionFailed:

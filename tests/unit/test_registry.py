@@ -112,23 +112,23 @@ async def test_only_unnamed_old_uploads_are_deleted(registry: Registry, web: Web
 
 async def test_an_upload_that_is_logged_meanwhile_survives_its_expiry(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    assert isinstance(await publish(registry, ALICE, made), Logged)
+    statement = publication(ALICE)
+    assert isinstance(await publish(registry, ALICE, statement), Logged)
     soon = Uploads(registry.pool, registry.blobs, lifetime=-1)
     rows = "insert into pending_blobs select sha256, size, now() - interval '1 hour' from blobs"
     await registry.pool.execute(rows)
     assert await soon.expire() == 0
-    assert await registry.blob(made.body.document.sha256) == made.document
+    assert await registry.blob(statement.body.document.sha256) == statement.document
 
 
 async def test_too_many_uploads_at_a_time(registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    made = publication(ALICE)
-    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", len(made.document) - 1)
+    statement = publication(ALICE)
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", len(statement.document) - 1)
     before = await contents(registry)
     with pytest.raises(TreatyError) as refused:
-        await registry.put_blob(made.body.document.sha256, ALICE.statement(made.body).leaf, made.document)
+        await registry.put_blob(statement.body.document.sha256, ALICE.statement(statement.body).leaf, statement.document)
     assert refused.value.code == "quota.sender"
     assert await contents(registry) == before
 
@@ -256,5 +256,5 @@ async def test_a_connection_lost_after_its_statement_fails_no_reader(database: s
 
 
 async def test_a_statement_by_two_authors_is_refused(registry: Registry, web: Web) -> None:
-    made = signed(grant(KEY), KEY, key_signer("another"))
-    assert (await refuse(registry, made)).code == "statement.signatures"
+    statement = signed(grant(KEY), KEY, key_signer("another"))
+    assert (await refuse(registry, statement)).code == "statement.signatures"

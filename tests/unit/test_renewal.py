@@ -69,5 +69,5 @@ def test_where_ballots_do_not_fade_it_says_so() -> None:
 
 def test_what_a_registry_says_stays_printable() -> None:
     hostile = replace(VOTING, names={A: "x/\x1b[2J/\u202e"})
-    told = " ".join(sentences(used(B, 20), hostile))
-    assert told.isprintable()
+    text = " ".join(sentences(used(B, 20), hostile))
+    assert text.isprintable()

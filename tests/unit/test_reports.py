@@ -39,8 +39,8 @@ WEEK = 7 * 24 * 3600
 
 
 def facts(own: Identity, peer: Identity, **changes: Any) -> SessionFacts:
-    known = SessionFacts(own.key_id, peer.key_id, ORIGIN, NID, TOPIC, DOCUMENT, spoke=True)
-    return dataclasses.replace(known, **changes)
+    facts = SessionFacts(own.key_id, peer.key_id, ORIGIN, NID, TOPIC, DOCUMENT, spoke=True)
+    return dataclasses.replace(facts, **changes)
 
 
 class CountingIdentity(Identity):
@@ -54,9 +54,9 @@ class CountingIdentity(Identity):
 
 
 def counting(someone: Identity) -> CountingIdentity:
-    made = CountingIdentity(someone.did, someone.key_id, someone.private_key)
-    object.__setattr__(made, "signatures", [])
-    return made
+    identity = CountingIdentity(someone.did, someone.key_id, someone.private_key)
+    object.__setattr__(identity, "signatures", [])
+    return identity
 
 
 @dataclass

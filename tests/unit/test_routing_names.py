@@ -228,6 +228,6 @@ def test_in_one_process_it_needs_no_agent_and_no_library() -> None:
         "import sys; before = set(sys.modules); import treaty_routing; "
         "print({name.partition('.')[0] for name in sys.modules.keys() - before} - set(sys.stdlib_module_names))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
-    assert sorted(ast.literal_eval(found)) == ["treaty_handler", "treaty_routing"]
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
+    assert sorted(ast.literal_eval(output)) == ["treaty_handler", "treaty_routing"]
     assert Path(treaty_routing.__file__).parent.joinpath("handler").resolve() == (FOLDER / "handler").resolve()

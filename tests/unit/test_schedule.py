@@ -149,9 +149,9 @@ async def closed(registry: Registry) -> int:
 async def test_a_log_begins_open_and_closes_by_its_clock(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
     clock = Clock()
     async with opened(tmp_path, database, web, clock) as registry:
-        found = await registry.parameters_status()
-        assert (found.in_force.parameters, found.announced, found.closes) == (draft(PERIOD).parameters, None, NOW + PERIOD)
-        assert found.in_force.parameters.electorate == "open"
+        status = await registry.parameters_status()
+        assert (status.in_force.parameters, status.announced, status.closes) == (draft(PERIOD).parameters, None, NOW + PERIOD)
+        assert status.in_force.parameters.electorate == "open"
         await log(registry, ballot(registry), voter)
         clock.seconds = PERIOD - 1
         before = await contents(registry)
@@ -198,23 +198,23 @@ async def test_from_development_to_an_open_electorate(registry: Registry, web: W
     assert (await registry.parameters_status()).closes is None
     await log(registry, ballot(registry), voter)
     announced = await registry.announce(draft(PERIOD))
-    found = await registry.parameters_status()
-    assert (announced.epoch, found.epoch, found.in_force.parameters.electorate) == (1, 0, "development")
-    assert found.announced is not None
-    assert (found.announced.statement, found.announced.index) == (announced.statement, announced.index)
+    status = await registry.parameters_status()
+    assert (announced.epoch, status.epoch, status.in_force.parameters.electorate) == (1, 0, "development")
+    assert status.announced is not None
+    assert (status.announced.statement, status.announced.index) == (announced.statement, announced.index)
     (decided,) = await registry.decide()
     assert decided.decision.electorate == "development"
-    found = await registry.parameters_status()
-    assert (found.in_force.statement, found.announced, found.closes) == (announced.statement, None, NOW + PERIOD)
+    status = await registry.parameters_status()
+    assert (status.in_force.statement, status.announced, status.closes) == (announced.statement, None, NOW + PERIOD)
     with pytest.raises(Refused, match="closes by itself"):
         await registry.decide()
 
 
 async def test_whoever_submits_parameters_uploads_their_list_first(registry: Registry, tmp_path: Path) -> None:
     body = draft().parameters
-    made = operator_in(tmp_path / "registry").state(body, issued=registry.clock()).statement
+    statement = operator_in(tmp_path / "registry").state(body, issued=registry.clock()).statement
     before = await contents(registry)
-    (refused,) = await registry.submit([made.leaf])
+    (refused,) = await registry.submit([statement.leaf])
     assert isinstance(refused, TreatyError)
     assert refused.code == "blob.missing"
     assert await contents(registry) == before

@@ -109,9 +109,9 @@ def test_the_negotiation_id_uses_the_signed_randoms() -> None:
 
 def test_nothing_passes_before_finished_is_verified() -> None:
     near, far = source(), destination()
-    (asked,) = near.say(first_hello())
-    far.take(asked)
-    assert far.got == [asked]
+    (frame,) = near.say(first_hello())
+    far.take(frame)
+    assert far.got == [frame]
     answered, finished = far.say(answer())
     (reply,) = near.take(answered)
     assert near.got == []
@@ -120,7 +120,7 @@ def test_nothing_passes_before_finished_is_verified() -> None:
     assert near.got == [answered]
     (record,) = near.say(b"\x40early")
     refused("secure.hello", far.take, record)
-    assert far.got == [asked]
+    assert far.got == [frame]
     refused("secure.hello", far.take, reply)
 
 
@@ -207,8 +207,8 @@ def test_a_destination_hello_that_breaks_a_rule_is_refused(change: Callable[[dic
 
 def test_another_agent_than_the_one_that_was_meant_is_refused() -> None:
     near, far = source(), destination(MALLORY)
-    (asked,) = near.say(plain_hello("sourceHello", BUYER, SHOP.did))
-    refused("hello.destination", far.take, asked)
+    (frame,) = near.say(plain_hello("sourceHello", BUYER, SHOP.did))
+    refused("hello.destination", far.take, frame)
     anyone = source()
     far = destination(MALLORY)
     far.take(*anyone.say(plain_hello("sourceHello", BUYER, "")))

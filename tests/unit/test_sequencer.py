@@ -84,11 +84,11 @@ async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -
 
 async def test_a_statement_sees_the_one_before_it_in_its_batch(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    first = ALICE.statement(made.body).leaf
-    for digest, data in made.blobs.items():
+    statement = publication(ALICE)
+    first = ALICE.statement(statement.body).leaf
+    for digest, data in statement.blobs.items():
         await registry.put_blob(digest, first, data)
-    early, late = (ALICE.statement(kinds.Status(made.body.uri, state)).leaf for state in ("deprecated", "yanked"))
+    early, late = (ALICE.statement(kinds.Status(statement.body.uri, state)).leaf for state in ("deprecated", "yanked"))
     outcomes = await registry.submit([early, first, late])
     assert [getattr(outcome, "code", "logged") for outcome in outcomes] == ["protocol.unknown", "logged", "logged"]
 
@@ -107,9 +107,9 @@ async def test_one_statement_has_one_place_however_often_it_comes(registry: Regi
 
 async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await publish(registry, ALICE, made)
-    leaf = ALICE.statement(kinds.Status(made.body.uri, "deprecated")).leaf
+    statement = publication(ALICE)
+    await publish(registry, ALICE, statement)
+    leaf = ALICE.statement(kinds.Status(statement.body.uri, "deprecated")).leaf
     connection = registry.leader.connection
     together = await registry.submit([leaf, leaf])
     (again,) = await registry.submit([leaf])
@@ -250,13 +250,13 @@ async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
 
 async def test_a_turn_keeps_writers_waiting_and_no_reader(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    logged = await publish(registry, ALICE, made := publication(ALICE))
+    logged = await publish(registry, ALICE, statement := publication(ALICE))
     assert isinstance(logged, Logged)
     async with registry.sequencer.exclusive():
         writing = asyncio.create_task(registry.submit([granted(WRITERS[0])]))
         async with asyncio.timeout(10):
             assert await registry.receipt(logged.id) == logged.receipt
-            assert await registry.blob(made.body.document.sha256) == made.document
+            assert await registry.blob(statement.body.document.sha256) == statement.document
             assert await registry.tile("/tile/entries/000.p/1")
             await registry.inclusion(range(registry.head.size))
         assert not writing.done()

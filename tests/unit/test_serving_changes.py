@@ -297,9 +297,9 @@ def test_an_answer_older_than_a_revocation_serves_nothing(tmp_path: Path) -> Non
         await provision.renew(seller.agent.context)
         assert not seller.agent.served
         registry.go.set()
-        with pytest.raises(TreatyError) as told:
+        with pytest.raises(TreatyError) as error:
             await connecting
-        assert told.value.code == "session.peer-code"
+        assert error.value.code == "session.peer-code"
         assert not seller.agent.served
         assert list(seller.agent.unserved) == [URI_2]
         await seller.agent.aclose()
@@ -319,10 +319,10 @@ def test_an_absent_registry_closes_a_protocol_of_old_proof(tmp_path: Path, secon
         if not is_served:
             assert isinstance(seller.agent.unserved[URI_2], Unavailable)
             async with meeting(seller) as wire:
-                with pytest.raises(Unavailable) as told:
+                with pytest.raises(Unavailable) as error:
                     async with buyer(tmp_path).agent.connect_over(wire, topic=TOPIC):
                         pass
-            assert told.value.code == "session.protocol-unavailable"
+            assert error.value.code == "session.protocol-unavailable"
         registry.refused.clear()
         if not is_served:
             await until_event(seller, "served")

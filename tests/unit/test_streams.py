@@ -87,12 +87,12 @@ class Feed:
         return "dropped"
 
 
-def provide(made: Party, feed: Feed) -> None:
+def provide(party: Party, feed: Feed) -> None:
     """Register the functions with an agent."""
 
     functions: list[Callable[..., Any]] = [feed.watch, feed.count, feed.note]
     for function in functions:
-        made.agent.provides(URI)(function)
+        party.agent.provides(URI)(function)
 
 
 @asynccontextmanager

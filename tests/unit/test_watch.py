@@ -64,10 +64,10 @@ def test_a_new_watch_reports_each_later_entry_once(home: Path, registry: Simulat
     assert watch(home, "--did", ALICE.did)[:2] == (0, [])
     registry.publish("2.0")
     registry.publish(signer=BOB)
-    status, told, _ = watch(home, "--did", ALICE.did)
+    status, findings, _ = watch(home, "--did", ALICE.did)
     assert status == 7
-    assert [(one["kind"], one["severity"], one["index"]) for one in told] == [("publish", "unexpected", 8)]
-    assert "did:wba:alice.example publishes" in told[0]["sentence"]
+    assert [(one["kind"], one["severity"], one["index"]) for one in findings] == [("publish", "unexpected", 8)]
+    assert "did:wba:alice.example publishes" in findings[0]["sentence"]
     assert watch(home, "--did", ALICE.did)[:2] == (0, [])
 
 
@@ -89,7 +89,9 @@ def test_topics_namespaces_and_handlers_are_told(home: Path, registry: Simulated
     registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
     assert kinds_of(watch(home, "--from", "0", "--topic", TOPIC)[1]) == ["publish", "ballot", "decision"]
-    wheel = next(made.body.wheel.sha256 for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    wheel = next(
+        statement.body.wheel.sha256 for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    )
     registry.add(kinds.Withdrawal(wheel, "malicious"), OPERATOR)
     assert kinds_of(watch(home, "--from", "0", "--handler", wheel, "--name", "a")[1]) == ["handler", "withdrawal"]
     for number, uri in enumerate((uri_of(), uri_of().rpartition("/")[0])):
@@ -103,15 +105,15 @@ def test_an_amendment_is_reported_when_announced_and_begun(home: Path, registry:
     registry.decide()
     watch(home, "--constitution", "--from", "0", "--topic", TOPIC)
     announced = registry.add(replace(development_parameters(), quorum_share=5), OPERATOR)
-    status, told, _ = watch(home, "--constitution", "--topic", TOPIC)
-    assert (status, kinds_of(told)) == (7, ["parameters"])
+    status, findings, _ = watch(home, "--constitution", "--topic", TOPIC)
+    assert (status, kinds_of(findings)) == (7, ["parameters"])
     registry.add(kinds.Ballot(TOPIC, 1, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
     assert kinds_of(watch(home, "--constitution", "--topic", TOPIC)[1]) == ["ballot", "decision"], "still of the old epoch"
     registry.add(kinds.Ballot(TOPIC, 2, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
-    told = watch(home, "--constitution", "--topic", TOPIC)[1]
-    assert kinds_of(told) == ["ballot", "enactment", "decision"] and announced.id in told[1]["sentence"]
+    findings = watch(home, "--constitution", "--topic", TOPIC)[1]
+    assert kinds_of(findings) == ["ballot", "enactment", "decision"] and announced.id in findings[1]["sentence"]
     assert watch(home, "--constitution", "--topic", TOPIC)[:2] == (0, [])
 
 
@@ -124,8 +126,8 @@ def test_entries_of_this_home_and_of_named_files_are_expected(home: Path, regist
     SignedIds(home / "signed.txt").add(two.id)
     other = tmp_path / "other.txt"
     other.write_text(f"# the build machine\n{three.id} release of May\n")
-    status, told, _ = watch(home, "--did", ALICE.did, "--expected", str(other))
-    assert (status, [finding["severity"] for finding in told]) == (0, ["expected"] * 3)
+    status, findings, _ = watch(home, "--did", ALICE.did, "--expected", str(other))
+    assert (status, [finding["severity"] for finding in findings]) == (0, ["expected"] * 3)
     assert watch(home, "--did", ALICE.did, "--expected", str(tmp_path / "mistyped"))[0] == 5
 
 
@@ -159,8 +161,8 @@ def test_entries_that_were_not_signed_are_grave_and_not_told(home: Path, registr
     registry.publish("2.0")
     other = registry.rewritten(registry.size - 1, CertificateLeaf(b"x").encode())
     registry.tamper = lambda path, body: other.tile(path) if "/entries/" in path else body
-    status, told, _ = watch(home, "--did", ALICE.did)
-    assert (status, kinds_of(told)) == (4, ["mirror.root"])
+    status, findings, _ = watch(home, "--did", ALICE.did)
+    assert (status, kinds_of(findings)) == (4, ["mirror.root"])
     registry.tamper = lambda path, body: body
     assert watch(home, "--did", ALICE.did)[0] == 7
 
@@ -189,8 +191,8 @@ def test_only_a_long_absence_of_a_registry_is_a_finding(home: Path, registry: Si
     (file,) = (home / "watch").rglob("*.json")
     state = json.loads(file.read_bytes())
     file.write_text(json.dumps(state | {"read": state["read"] - 7200}))
-    status, told, _ = watch(home, "--did", ALICE.did)
-    assert (status, kinds_of(told)) == (4, ["checkpoint.stale"])
+    status, findings, _ = watch(home, "--did", ALICE.did)
+    assert (status, kinds_of(findings)) == (4, ["checkpoint.stale"])
 
 
 @pytest.fixture
@@ -207,11 +209,11 @@ def test_a_webhook_that_fails_for_a_while_gets_every_finding(
     registry.publish("2.0")
     registry.publish("3.0")
     receiver.failing = 2
-    status, told, err = watch(home, *hook)
+    status, findings, err = watch(home, *hook)
     assert status == 7, err
     assert receiver.tried[0] == receiver.tried[1] == receiver.tried[2]
-    assert [finding for _, finding in receiver.taken] == told
-    assert [id_.partition("-")[0] for id_, _ in receiver.taken] == [one["statement"] for one in told]
+    assert [finding for _, finding in receiver.taken] == findings
+    assert [id_.partition("-")[0] for id_, _ in receiver.taken] == [one["statement"] for one in findings]
 
 
 @pytest.mark.parametrize("status", [302, 500])
@@ -232,12 +234,12 @@ def test_the_cursor_waits_for_a_webhook(
 @pytest.mark.parametrize("url", ["http://alarm.example/", "https://10.0.0.1/", "https://user@alarm.example/", "ftp://127.0.0.1/"])
 def test_a_webhook_needs_https_or_this_machine(home: Path, registry: SimulatedRegistry, tmp_path: Path, url: str) -> None:
     hook = ("--webhook", url, "--secret-file", str(secret_in(tmp_path)))
-    status, told, _ = watch(home, *hook, "--from", "0", "--handler", "0" * 64)
+    status, findings, _ = watch(home, *hook, "--from", "0", "--handler", "0" * 64)
     if "10.0.0.1" in url:  # a name may lead there too, so the address is checked at each delivery
         assert status == 0
         assert watch(home, *hook, "--did", ALICE.did, "--from", "6")[0] == 3
     else:
-        assert (status, told) == (1, [])
+        assert (status, findings) == (1, [])
 
 
 def test_a_secret_that_others_can_read_is_refused(home: Path, tmp_path: Path, receiver: Receiver) -> None:

@@ -313,9 +313,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def main() -> None:
     """Answer each line of the standard input."""
     for line in sys.stdin:
-        asked = json.loads(line)
+        data = json.loads(line)
         try:
-            answer = {"result": FUNCTIONS[asked["call"]](**asked["arguments"])}
+            answer = {"result": FUNCTIONS[data["call"]](**data["arguments"])}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
