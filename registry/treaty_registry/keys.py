@@ -28,8 +28,9 @@ from pathlib import Path
 
 import structlog
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus import statement
-from treaty_consensus.canonical import hex_digest, sha256
+from treaty_consensus.canonical import b64encode, hex_digest, sha256
 from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
@@ -51,15 +52,6 @@ PINNED_ROOT = "trusted-root.json"
 _MAX_KEY_FILE = 4096  # bytes
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Testimony:
-    """A payload that the operator's key `key_id` has signed, and that another key must also sign."""
-
-    payload: bytes
-    key_id: str
-    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -174,7 +166,8 @@ class Operator:
         """Sign the operator's half of a statement that the key `cosigner` must also sign."""
         key_id = self.identity.key_id
         draft = statement.draft(body, log=self.origin, by=(key_id, cosigner), issued=int(issued.timestamp()))
-        return Testimony(draft.payload, key_id, self.identity.sign(draft.signing_input))
+        signature = self.identity.sign(draft.signing_input)
+        return Testimony(b64encode(draft.payload), key_id, b64encode(signature))
 
 
 def create_operator(directory: Path, origin: str) -> Operator:
