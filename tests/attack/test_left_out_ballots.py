@@ -113,10 +113,10 @@ async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["report", "vouch"])
 async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> None:
     registry = witnessed(at_the_close())
-    made = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
+    statement = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
     close(registry)
-    accusations = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
-    assert accusations is not None and f"{kind} {made.id}" in accusations
+    accusations = await accused(registry, tmp_path, stamped_by(*FOUR)(statement.leaf))
+    assert accusations is not None and f"{kind} {statement.id}" in accusations
 
 
 async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
@@ -135,18 +135,21 @@ async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
 async def test_two_of_four_witnesses_always_suffice(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
     statement = signed(ballot(registry, 0), BOB)
-    for chosen in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
+    for witnesses in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
         fork = registry.copy()
-        close(fork, *chosen)
+        close(fork, *witnesses)
         # The fourth witness is the registry's friend, and stamped nothing.
-        assert await accused(fork, tmp_path / chosen[0].name / chosen[1].name, stamped_by(*FOUR[:3])(statement.leaf)) is not None
+        assert (
+            await accused(fork, tmp_path / witnesses[0].name / witnesses[1].name, stamped_by(*FOUR[:3])(statement.leaf))
+            is not None
+        )
 
 
 def tampered(leaf: bytes) -> bytes:
     """The same payload, so the same id, with a signature that does not verify."""
-    made = stamped.stampable(leaf)
-    wrong = (bytes(64), *made.signatures[1:])
-    return Statement(made.body, made.log, made.by, made.issued, made.payload, wrong).leaf
+    stamp = stamped.stampable(leaf)
+    wrong = (bytes(64), *stamp.signatures[1:])
+    return Statement(stamp.body, stamp.log, stamp.by, stamp.issued, stamp.payload, wrong).leaf
 
 
 def honest(registry: SimulatedRegistry, author: Signer = BOB, seq: int = 0) -> bytes:
@@ -289,7 +292,7 @@ def taken(registry: SimulatedRegistry, stamps: Iterable[Stamped]) -> list[bytes]
 @settings(max_examples=30, deadline=None)
 @given(acts=st.lists(ACTS, max_size=14), reads=st.booleans())
 def test_a_registry_is_accused_only_of_a_left_out_duty(acts: list[tuple[Any, ...]], reads: bool) -> None:
-    registry, now, owed = READY.copy(), CLOSE, False
+    registry, now, is_due = READY.copy(), CLOSE, False
     stamps: dict[bytes, tuple[int, Stamped]] = {}
     for act, *what in [*acts, ("wait", MARGIN), ("close",)]:
         if act == "wait":
@@ -298,9 +301,9 @@ def test_a_registry_is_accused_only_of_a_left_out_duty(acts: list[tuple[Any, ...
             with suppress(TreatyError):
                 registry.add(identity_body(what[0]), OPERATOR)
         elif act == "close":
-            for leaf in taken(registry, [made for _, made in stamps.values()]) if reads else ():
+            for leaf in taken(registry, [stamp for _, stamp in stamps.values()]) if reads else ():
                 registry.submit(leaf)
-            owed |= bool(taken(registry, [made for at, made in stamps.values() if MARGIN <= now - at <= LASTS]))
+            is_due |= bool(taken(registry, [stamp for at, stamp in stamps.values() if MARGIN <= now - at <= LASTS]))
             close(registry, at=now)
         else:
             leaf = signed(ballot(registry, what[1]), what[0]).leaf
@@ -311,9 +314,9 @@ def test_a_registry_is_accused_only_of_a_left_out_duty(acts: list[tuple[Any, ...
                     registry.submit(leaf)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            asyncio.run(audited(registry, Path(folder), *(made.format() for _, made in stamps.values())))
+            asyncio.run(audited(registry, Path(folder), *(stamp.format() for _, stamp in stamps.values())))
             accusation = ""
         except Untrusted as error:
             accusation = error.code
-    assert accusation == ("audit.left-out" if owed else "")
-    assert not (owed and reads)
+    assert accusation == ("audit.left-out" if is_due else "")
+    assert not (is_due and reads)

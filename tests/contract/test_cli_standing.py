@@ -45,15 +45,15 @@ async def treaty(
 @pytest.fixture
 async def agents(registry: Registry, web: Web) -> tuple[Signer, ...]:
     """Four agents who confirm one another: each has earned an eighth. What they speak is published by the first of them."""
-    made = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
-    web.serve(*made)
-    publication_ = publication(made[0])
-    await publish(registry, made[0], publication_)
-    for number, pair in enumerate((made[:2], made[2:])):
+    signers = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
+    web.serve(*signers)
+    publication_ = publication(signers[0])
+    await publish(registry, signers[0], publication_)
+    for number, pair in enumerate((signers[:2], signers[2:])):
         nid, document = hex_digest(b"%d" % number), publication_.body.document.sha256
         await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *pair)
     await registry.decide()
-    return made
+    return signers
 
 
 async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
@@ -106,10 +106,10 @@ async def test_all_pages_of_credits_are_shown(
 
 
 async def test_speakers_are_found_by_hash_by_uri_and_by_topic(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
-    made = publication(agents[0]).body
-    found = [json.loads(await treaty("speakers", name, "--json")) for name in (made.document.sha256, made.uri, TOPIC)]
-    assert found[0] == found[1] == found[2]
-    assert {speaker["did"] for speaker in found[0]["speakers"]} == {agent.did for agent in agents}
+    body = publication(agents[0]).body
+    answers = [json.loads(await treaty("speakers", name, "--json")) for name in (body.document.sha256, body.uri, TOPIC)]
+    assert answers[0] == answers[1] == answers[2]
+    assert {speaker["did"] for speaker in answers[0]["speakers"]} == {agent.did for agent in agents}
     output = await treaty("speakers", TOPIC)
     assert all(agent.did in output for agent in agents)
     assert output.count("0.125") == 4
@@ -124,7 +124,7 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("reports", "told"),
+    ("reports", "sentence"),
     [
         (
             (),
@@ -143,7 +143,7 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
     ],
 )
 async def test_a_starving_topic_names_its_missing_pairs(
-    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], told: str
+    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
     known = {name: domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")}
@@ -155,7 +155,7 @@ async def test_a_starving_topic_names_its_missing_pairs(
         nid, document = hex_digest(b"%d" % number), statement.body.document.sha256
         signers = [known.get(name) or key_signer(name) for name in pair.split()]
         await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *signers)
-    assert told in " ".join((await treaty("topic", TOPIC, "--explain")).split())
+    assert sentence in " ".join((await treaty("topic", TOPIC, "--explain")).split())
     value = json.loads(await treaty("topic", TOPIC, "--explain", "--json"))
     assert value["needed_pairs"] == 3
     domains = {tuple(sorted(known[name].did for name in pair.split())) for pair in reports if "key" not in pair}

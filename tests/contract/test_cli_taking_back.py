@@ -70,8 +70,8 @@ def signer(homes: Path, name: str) -> Signer:
 async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
     own = signer(tmp_path, "alice")
     old, new = publication(own), publication(own, version="2.0")
-    for made in (old, new):
-        await publish(registry, own, made)
+    for statement in (old, new):
+        await publish(registry, own, statement)
     uri, successor = old.body.uri, new.body.uri
     done = await treaty.told("alice", "deprecate", uri, "--successor", successor)
     assert (done["state"], done["successor"], done["index"]) == ("deprecated", successor, registry.head.size - 1)
@@ -132,9 +132,9 @@ async def test_the_order_in_the_log_decides_about_a_publish_in_flight(treaty: Tr
     await treaty.told("alice", "grant", guest.did)
     first, second = publication(own), publication(own, version="2.0")
     taken_back = own.statement(kinds.Grant("alice.example", guest.did, withdrawn=True))
-    for made in (first, second):
-        for digest, data in made.blobs.items():
-            await registry.put_blob(digest, guest.statement(made.body).leaf, data)
+    for statement in (first, second):
+        for digest, data in statement.blobs.items():
+            await registry.put_blob(digest, guest.statement(statement.body).leaf, data)
     leaves = [guest.statement(first.body).leaf, taken_back.leaf, guest.statement(second.body).leaf]
     size = registry.head.size
     one, two, three = await registry.submit(leaves)
@@ -174,14 +174,14 @@ async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, regis
         assert (lost["index"], lost["failure"]["code"]) == (None, "quota.sender") and lost["stamps"]
         assert "Not logged yet" in await treaty.says("bob", "vouch", own.did)
         registry.intake.quota.take_from = full  # type: ignore[method-assign]
-        kept = sorted((tmp_path / "bob" / "stamped").iterdir())
-        assert {Stamped.parse(path.read_bytes()).statement.author.text for path in kept} == {voter.did} and len(kept) == 2
-        shown = tmp_path / "box.json"
-        shown.write_bytes((await witness.ask(b"", "GET", f"/{hex_digest(origin.encode())}/statements")).content)
+        files = sorted((tmp_path / "bob" / "stamped").iterdir())
+        assert {Stamped.parse(path.read_bytes()).statement.author.text for path in files} == {voter.did} and len(files) == 2
+        box = tmp_path / "box.json"
+        box.write_bytes((await witness.ask(b"", "GET", f"/{hex_digest(origin.encode())}/statements")).content)
     # What a witness shows, and what is kept, can be looked for in the log.
-    answer = await treaty.told("alice", "audit", "--stamped", str(shown))
+    answer = await treaty.told("alice", "audit", "--stamped", str(box))
     assert answer["stamped"] == {"sought": 3, "logged": 1}
-    await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in kept])
+    await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in files])
     assert "2 of 2 are in the log" in await treaty.says("bob", "audit")
     assert not list((tmp_path / "bob" / "stamped").iterdir())
     assert await treaty.refused("bob", "audit", "--stamped", str(tmp_path / "nothing")) == "stamp.form"
@@ -201,8 +201,8 @@ async def test_a_transferred_domain_shows_no_former_grants(treaty: Treaty, regis
     assert listed["to"] == carol.did, "only what the new owner granted"
     assert (await treaty.told("bob", "grants"))["grants"] == []
     await log(registry, kinds.Grant("alice.example", guest.did), heir)
-    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
+    assert [row["to"] for row in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
     heir_of_guest = Signer(guest.did, f"{guest.did}#heir", key_signer("another heir").private_key)
     web.serve(heir_of_guest)
     await log(registry, kinds.Grant("bob.example", carol.did), heir_of_guest)
-    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]
+    assert [row["to"] for row in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]

@@ -35,16 +35,16 @@ _numbers: Iterator[int] = itertools.count()
 
 @pytest.fixture
 def agents(web: Web) -> tuple[Signer, ...]:
-    made = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
-    web.serve(*made)
-    return made
+    signers = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
+    web.serve(*signers)
+    return signers
 
 
 async def report(registry: Registry, epoch: int, first: Signer, second: Signer, document: str, **other: Any) -> int:
     """Log a report; returns its leaf."""
     nid = hex_digest(b"negotiation %d" % next(_numbers))
-    said = {"topic": TOPIC, "outcome": "agreed", **other}
-    body = kinds.Report(said["topic"], nid, document, said["outcome"], epoch, registry.head.note.decode())
+    members = {"topic": TOPIC, "outcome": "agreed", **other}
+    body = kinds.Report(members["topic"], nid, document, members["outcome"], epoch, registry.head.note.decode())
     return (await log(registry, body, first, second)).index
 
 
@@ -56,9 +56,9 @@ async def asked(api: httpx.AsyncClient, path: str, **params: str) -> dict[str, A
 
 
 async def standing_of(api: httpx.AsyncClient, did: str) -> dict[str, Any]:
-    found = await asked(api, f"/standing/{did}")
-    assert found["standing"] == str(sum(int(credit["now"]) for credit in found["credits"])), "it is the sum of its credits"
-    return found
+    answer = await asked(api, f"/standing/{did}")
+    assert answer["standing"] == str(sum(int(credit["now"]) for credit in answer["credits"])), "it is the sum of its credits"
+    return answer
 
 
 async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]) -> None:
@@ -156,14 +156,14 @@ async def test_speakers_rank_by_standing_then_by_recency(
     web.serve(other)
     third = await report(registry, 1, stranger, other, X)
     assert await asked(api, "/speakers", topic="nobody/here") == {"speakers": [], "next": None}
-    found = (await asked(api, "/speakers", hash=X))["speakers"]
-    assert [(entry["did"], entry["index"]) for entry in found[:2]] == [(charlie.did, second), (alpha.did, second)]
-    assert {entry["did"] for entry in found[2:]} == {stranger.did, other.did}, "no roll has either of them yet"
-    assert {(entry["principal"], entry["standing"], entry["index"]) for entry in found[2:]} == {(None, "0", third)}
+    rows = (await asked(api, "/speakers", hash=X))["speakers"]
+    assert [(entry["did"], entry["index"]) for entry in rows[:2]] == [(charlie.did, second), (alpha.did, second)]
+    assert {entry["did"] for entry in rows[2:]} == {stranger.did, other.did}, "no roll has either of them yet"
+    assert {(entry["principal"], entry["standing"], entry["index"]) for entry in rows[2:]} == {(None, "0", third)}
     fourth = await report(registry, 1, delta, bravo, X)
-    found = (await asked(api, "/speakers", hash=X))["speakers"]
-    assert [entry["did"] for entry in found[:4]] == [delta.did, bravo.did, charlie.did, alpha.did]
-    assert found[0] == {
+    rows = (await asked(api, "/speakers", hash=X))["speakers"]
+    assert [entry["did"] for entry in rows[:4]] == [delta.did, bravo.did, charlie.did, alpha.did]
+    assert rows[0] == {
         "did": delta.did,
         "topic": TOPIC,
         "hash": X,
@@ -200,12 +200,12 @@ async def test_pages_show_everybody_once(
         ("/speakers", "speakers", speakers, {"hash": X}),
         (f"/standing/{alpha.did}", "credits", credits, {}),
     ):
-        shown, following = [], ""
+        rows, following = [], ""
         while following is not None:
             page = await asked(api, path, **params, **({"cursor": following} if following else {}))
-            shown += page[name]
+            rows += page[name]
             following = page["next"]
-        assert shown == whole
+        assert rows == whole
 
 
 async def test_the_newest_speakers_are_the_ones_that_are_ranked(

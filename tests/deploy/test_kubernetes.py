@@ -56,23 +56,23 @@ def test_they_fit_the_schemas(programs: Path, manifests: str) -> None:
 
 
 def pods(manifests: str) -> list[tuple[str, dict[str, Any]]]:
-    found = []
+    rows = []
     for item in yaml.safe_load_all(manifests):
         spec = item.get("spec", {})
         spec = spec.get("jobTemplate", {}).get("spec", spec)
         if "template" in spec:
-            found.append((item["metadata"]["name"], spec["template"]["spec"]))
-    return found
+            rows.append((item["metadata"]["name"], spec["template"]["spec"]))
+    return rows
 
 
 def test_every_pod_is_confined(manifests: str) -> None:
-    found = pods(manifests)
-    assert [name for name, _ in found] == ["registry", "witness", "backup"]
-    check_confined(found)
+    rows = pods(manifests)
+    assert [name for name, _ in rows] == ["registry", "witness", "backup"]
+    check_confined(rows)
 
 
-def check_confined(found: list[tuple[str, dict[str, Any]]]) -> None:
-    for name, pod in found:
+def check_confined(rows: list[tuple[str, dict[str, Any]]]) -> None:
+    for name, pod in rows:
         assert pod["automountServiceAccountToken"] is False, name
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 65532, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -100,8 +100,8 @@ def test_the_job_that_makes_the_log_is_confined(programs: Path, built: dict[str,
 
 def registry_of(manifests: str) -> dict[str, Any]:
     items = yaml.safe_load_all(manifests)
-    (found,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry"))
-    return dict(found["spec"])
+    (item_of,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry"))
+    return dict(item_of["spec"])
 
 
 def test_one_registry_writes_and_its_keys_stay(built: dict[str, str]) -> None:
@@ -119,7 +119,7 @@ def test_nodes_share_all_but_their_keys(built: dict[str, str], tmp_path: Path) -
     )
     assert all(f"{name}: " in shared for name in ("TREATY_DATABASE_URL", "TREATY_BLOBS_URL", "TREATY_HEAD_URL"))
 
-    made = create_operator(tmp_path / "made", "registry.example")
+    new_keys = create_operator(tmp_path / "made", "registry.example")
     # As a mounted secret is: its group can read it.
     for name, folder in {"keys": tmp_path / "made", "authority": tmp_path / "made" / "authority"}.items():
         (tmp_path / name).mkdir()
@@ -131,7 +131,7 @@ def test_nodes_share_all_but_their_keys(built: dict[str, str], tmp_path: Path) -
     here = re.sub(r'(?<=")/(?=data|keys|authority|next)', f"{tmp_path}/", script)
     for _ in range(2):  # a pod may run it again
         subprocess.run([sys.executable, "-c", here], check=True)
-        assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
+        assert load_operator(tmp_path / "data" / "keys").log_key == new_keys.log_key
         shutil.copytree(tmp_path / "keys", tmp_path / "next", dirs_exist_ok=True)
     assert (tmp_path / "data" / "keys" / "next" / "log.key").stat().st_mode & 0o077 == 0
 

@@ -24,11 +24,11 @@ def test_the_printed_examples_run_and_give_their_messages() -> None:
     assert len(examples()) == 20
     for section, statements in examples().items():
         value, *_ = run(statements, own).values()
-        wanted = example(section)
+        expected = example(section)
         if isinstance(value, int):
-            assert value == wanted, section
+            assert value == expected, section
         else:
-            assert type(wanted).FromString(encode(type(value).__name__, value.to_value())) == wanted, section
+            assert type(expected).FromString(encode(type(value).__name__, value.to_value())) == expected, section
 
 
 @pytest.mark.parametrize("enum", ["Mode", "SessionStatus", "TaskStatus"])
@@ -42,12 +42,12 @@ def test_each_printed_signature_is_that_of_the_package() -> None:
     for owner, methods in signatures().items():
         for name, printed in methods.items():
             function = getattr(getattr(aip, owner), "__init__" if name == "init" else name)
-            given = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
-            wanted = [each.partition("=") for each in printed.split(", ") if each not in ("", "...", "self")]
+            parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+            expected = [each.partition("=") for each in printed.split(", ") if each not in ("", "...", "self")]
             if "..." not in printed:
-                given = [each for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
-                assert [each.name for each in given] == [each for each, _, _ in wanted], f"{owner}.{name}"
-            for parameter, (each, _, default) in zip(given, wanted, strict=False):
+                parameters = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+                assert [each.name for each in parameters] == [each for each, _, _ in expected], f"{owner}.{name}"
+            for parameter, (each, _, default) in zip(parameters, expected, strict=False):
                 assert parameter.name == each
                 if default:
                     names = {"SessionStatus": aip.SessionStatus, "GatewayServiceStub": aip.GatewayServiceStub}
@@ -69,16 +69,16 @@ async def test_the_printed_agent_and_tool_register_and_answer() -> None:
             assert await stub.Heartbeat(example("HeartbeatRequest")) == example("HeartbeatResponse")
             (listed,) = (await stub.GetNodes(filled("GetNodesRequest"))).peers
             assert listed.agent_info == info
-            known = (await asker.update_peers()).get_nodes()["agent_001"]
-            assert (known.name, known.address, known.skills) == (
+            node = (await asker.update_peers()).get_nodes()["agent_001"]
+            assert (node.name, node.address, node.skills) == (
                 "翻译智能体",
                 agent.address,
                 [aip.AgentSkill("translation", "多语言翻译")],
             )
             session = await asker.create_agent_client("agent_001")
             question = await asker.submit_inquiry(session, "agent_001", "Hello?")
-            heard = await asker.receive_feedback(session, "agent_001")
-            assert (told(heard), heard.reply_to_message_id) == ((aip.SessionStatus.HOLD_RESPONSE, "Hello!"), question)
+            feedback = await asker.receive_feedback(session, "agent_001")
+            assert (told(feedback), feedback.reply_to_message_id) == ((aip.SessionStatus.HOLD_RESPONSE, "Hello!"), question)
             await asker.submit_inquiry(session, "agent_001", "Bye.", session_status=aip.SessionStatus.STOP_QUEST)
             assert told(await asker.receive_feedback(session, "agent_001")) == (aip.SessionStatus.STOP_RESPONSE, "Hello!")
             assert (await asker.call_tool("tool_001", arguments={"lang": "en"})).content[0].text == "Hello, World!"
@@ -112,10 +112,10 @@ async def test_the_printed_messages_begin_a_session_and_call_a_tool() -> None:
             stream.cancel()
             assert told(await receiver.receive_inquiry())[0] is aip.SessionStatus.STOP_QUEST
             request = filled("ToolRequest")
-            found = await stub.RouteToolCalling(request)
-            wanted = example("ToolResponse")
-            wanted.MergeFrom(aip_pb2.ToolResponse(sender_id="tool_001", receiver_id="agent_001", session_id="session_123"))
-            assert found == wanted
+            response = await stub.RouteToolCalling(request)
+            expected = example("ToolResponse")
+            expected.MergeFrom(aip_pb2.ToolResponse(sender_id="tool_001", receiver_id="agent_001", session_id="session_123"))
+            assert response == expected
             request.arguments["text"] = "?"
             refused = await stub.RouteToolCalling(request)
             assert (refused.is_error, refused.error_message) == (True, filled("ToolResponse").error_message)

@@ -43,8 +43,8 @@ Store = dict[str, bytes]
 
 def served(log: LogBuilder) -> Store:
     """Return the blobs of a log by digest."""
-    found = [*log.transcripts.values(), *log.rolls.values(), SUFFIXES]
-    return blobs() | {hashlib.sha256(data).hexdigest(): data for data in found}
+    contents = [*log.transcripts.values(), *log.rolls.values(), SUFFIXES]
+    return blobs() | {hashlib.sha256(data).hexdigest(): data for data in contents}
 
 
 def reader(store: Store) -> Callable[[str, int], bytes]:
@@ -102,19 +102,19 @@ def test_of_everything_a_bit(seed: int) -> None:
 @pytest.mark.parametrize("build", [LogBuilder, open_log], ids=["development", "open"])
 def test_every_transition(build: Callable[[], LogBuilder]) -> None:
     """Elect a document, supersede it, repeal its successor, elect the first again and let it fall asleep."""
-    made = build()
-    first, second = (made.publish(made.agents[n], f"document-{n}") for n in range(2))
+    log = build()
+    first, second = (log.publish(log.agents[n], f"document-{n}") for n in range(2))
     rankings = (first, second), (second, NONE, first), (NONE, second, first), (first, second), (NONE, first, second)
     for tiers, epochs in zip(rankings, (5, 6, 4, 6, 2), strict=True):
-        for agent in made.agents:
-            made.vote(agent, *tiers)
-        pass_epochs(made, epochs, first, second)
-    for agent in made.agents[::2]:
-        made.vote(agent, first)
-    pass_epochs(made, 6)
-    seen = agree(made)
-    wanted = {("provisional", "consensus"), ("consensus", "superseded"), ("consensus", "repealed")}
-    assert wanted <= moves(seen)
+        for agent in log.agents:
+            log.vote(agent, *tiers)
+        pass_epochs(log, epochs, first, second)
+    for agent in log.agents[::2]:
+        log.vote(agent, first)
+    pass_epochs(log, 6)
+    seen = agree(log)
+    transitions = {("provisional", "consensus"), ("consensus", "superseded"), ("consensus", "repealed")}
+    assert transitions <= moves(seen)
     assert any(one["suspect"] for transcript in seen for one in transcript["candidates"])
 
 
@@ -177,13 +177,13 @@ def test_a_full_field_has_one_lost_comparison_for_each_candidate() -> None:
     lost = 0
     for own, entry in enumerate(newest["candidates"]):
         lacks = [votes[x][own] + (x < own) - votes[own][x] for x in range(len(choices)) if x != own]
-        found = [one for one in entry["missing"] if one["condition"] == "unbeaten"]
+        conditions = [one for one in entry["missing"] if one["condition"] == "unbeaten"]
         if entry["state"] != "consensus" and max(lacks) > 0:
-            (only,) = found
+            (only,) = conditions
             assert int(only["needs"]) - int(only["has"]) == max(lacks)
             lost += sum(lack > 0 for lack in lacks) > 1
         else:
-            assert found == []
+            assert conditions == []
     assert lost, "some lose more than one"
 
 
@@ -219,8 +219,8 @@ def test_more_candidates_than_places_and_clones() -> None:
         for step in (1, 2, 3):
             ring(log, documents[(3 * epoch + step) % 9], step)
         for n, agent in enumerate(log.agents):
-            chosen = documents[:5] if n < 4 else documents[n : n + 2]
-            log.vote(agent, chosen[0], tuple(chosen[1:3]), *chosen[3:], NONE, documents[0] if n >= 4 else documents[8])
+            order = documents[:5] if n < 4 else documents[n : n + 2]
+            log.vote(agent, order[0], tuple(order[1:3]), *order[3:], NONE, documents[0] if n >= 4 else documents[8])
         log.close()
     seen = agree(log)
     assert all(len(one["candidates"]) == 3 for one in seen[1:])
@@ -239,8 +239,8 @@ def test_ballots_fade_ripen_and_are_withdrawn() -> None:
         log.vote(three, (first, second)) if epoch % 2 else log.vote(three, (second, first))
         log.vote(four, *([] if epoch in (3, 4) else [first]))
     seen = agree(log)
-    held = {voice["principal"]: voice["held"] for voice in seen[9]["voices"]}
-    assert (held[ANCHORS[1]], held[ANCHORS[2]]) == (0, 8)
+    age_of = {voice["principal"]: voice["held"] for voice in seen[9]["voices"]}
+    assert (age_of[ANCHORS[1]], age_of[ANCHORS[2]]) == (0, 8)
     assert ANCHORS[0] not in {voice["principal"] for voice in seen[-1]["voices"] if not voice["implied"]}
 
 
@@ -416,10 +416,10 @@ def test_topics_that_stand_in() -> None:
         log.report(log.agents[1], log.agents[2], lonely, topic=topic)
     log.vote(log.agents[3], lonely, topic="zoo")
     log.close()
-    counted = log.candidate("counted", topic="games/go")
+    document = log.candidate("counted", topic="games/go")
     log.close()
     log.close()
-    log.everybody_votes(counted, topic="games/go")
+    log.everybody_votes(document, topic="games/go")
     log.close()
     assert [one["topic"] for one in agree(log)] == ["zoo", "games/go", "games/go", "games/go"]
 
@@ -472,8 +472,8 @@ def test_witnessed_inputs() -> None:
     log = witnessed_log(3)
     agree(log)
     weak = forged(log, len(log.leaves) - 2, lambda body: body["input"].update(witnessed=log.checkpoint()))
-    (found,) = [one for one in findings(log, weak) if one.outcome != "ok"]
-    assert found.details == [{"part": "statement", "path": "input.witnessed: is no checkpoint of the input"}]
+    (finding,) = [one for one in findings(log, weak) if one.outcome != "ok"]
+    assert finding.details == [{"part": "statement", "path": "input.witnessed: is no checkpoint of the input"}]
 
 
 def forged(log: LogBuilder, leaf: int, change: Callable[[dict[str, Any]], object], store: Store | None = None) -> Store:

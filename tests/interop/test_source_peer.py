@@ -106,8 +106,8 @@ async def test_000_22_a_printed_hello_and_protocol_are_spoken(tmp_path: Path) ->
     async with serving(tmp_path) as (url, _), requester(url) as peer:
         assert "usedProtocolHash" not in await meet(peer)
         await agree(peer)
-        found = await peer.request("msg001", "P12345")
-        assert (found["status"]["code"], found["productInfo"]) == (200, LAPTOP)
+        answer = await peer.request("msg001", "P12345")
+        assert (answer["status"]["code"], answer["productInfo"]) == (200, LAPTOP)
         missing = await peer.request("msg002", "P99999")
         assert (missing["status"]["code"], missing["productInfo"]) == (404, None)
 
@@ -144,10 +144,10 @@ async def test_000_63_64_the_first_candidate_needs_no_hash(tmp_path: Path) -> No
     shop = published_shop(tmp_path, URI_1)
     async with shop.agent.listen("127.0.0.1", 0) as port, requester(f"ws://127.0.0.1:{port}") as peer:
         others = [f"https://example.com/protocol/{number}.0" for number in range(10)]
-        told = await meet(peer, candidateProtocols=[*others, URI_1, 7, "no URI", *others])
-        assert told["selectedProtocol"] == URI_1
-        assert "usedProtocolHash" not in told
-        assert told["selectedProtocolHash"] == product_info(URI_1).hash
+        hello = await meet(peer, candidateProtocols=[*others, URI_1, 7, "no URI", *others])
+        assert hello["selectedProtocol"] == URI_1
+        assert "usedProtocolHash" not in hello
+        assert hello["selectedProtocolHash"] == product_info(URI_1).hash
         await codes(peer)
         assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
 
@@ -191,8 +191,8 @@ async def test_000_21_the_printed_change_of_a_base_is_spoken(tmp_path: Path) -> 
         await meet(peer)
         await agree(peer, printed("03-candidate-with-base.md"))
         assert (await peer.request("msg001", "P12345"))["productInfo"] == LAPTOP
-        (kept,) = shop.agent.context.memory.negotiated.all()
-        assert kept.hash == protocol_hash(printed("03-candidate-with-base.md"))
+        (agreement,) = shop.agent.context.memory.negotiated.all()
+        assert agreement.hash == protocol_hash(printed("03-candidate-with-base.md"))
     assert script.names() == ["consider", "implement"]
 
 
@@ -230,8 +230,8 @@ async def test_000_37_51_the_printed_test_cases_pass(
         await agree(peer)
         await peer.say("06-test-cases-negotiation.json", testCases=printed("07-test-cases.md"), modificationSummary=None)
         assert (await peer.meta("testCasesNegotiation"))["status"] == "accepted"
-        for asked, expected in ((request, response), (unknown, not_found)):
-            await peer.send(VERIFICATION, json.dumps(asked).encode())
+        for message, expected in ((request, response), (unknown, not_found)):
+            await peer.send(VERIFICATION, json.dumps(message).encode())
             data = json.loads(await peer.expect(VERIFICATION))
             # The handler writes a word of its own for 200.
             assert data == {**expected, "status": {"code": expected["status"]["code"], "message": data["status"]["message"]}}
@@ -306,8 +306,8 @@ async def test_000_59_60_a_hash_is_confirmed_the_second_time(tmp_path: Path) -> 
             await agree(peer)
             await peer.request("msg001", "P12345")
         async with requester(url) as peer:
-            told = await meet(peer, usedProtocolHash=protocol_hash(IN_FULL))
-            assert told["usedProtocolHash"] == protocol_hash(IN_FULL)
+            hello = await meet(peer, usedProtocolHash=protocol_hash(IN_FULL))
+            assert hello["usedProtocolHash"] == protocol_hash(IN_FULL)
             assert (await peer.request("msg002", "P12345"))["productInfo"] == LAPTOP
 
 
@@ -522,8 +522,8 @@ async def test_000_12_51_the_provider_answers_the_test_messages(tmp_path: Path) 
         for outcome in ({"code": 200, "message": "成功"}, {"code": 404, "message": "产品未找到"}):
             data = json.loads(await peer.expect(VERIFICATION))
             mouse = {"productId": "M1", "productName": "Mouse", "productDescription": "Clicks.", "price": 9.5, "currency": "USD"}
-            found = mouse if outcome["code"] == 200 else None
-            answer = {"messageId": data["messageId"], "type": "RESPONSE", "status": outcome, "productInfo": found}
+            product = mouse if outcome["code"] == 200 else None
+            answer = {"messageId": data["messageId"], "type": "RESPONSE", "status": outcome, "productInfo": product}
             await peer.send(VERIFICATION, json.dumps(answer).encode())
         await answer_requests(peer, 1)
 

@@ -63,10 +63,10 @@ class Strict(HTMLParser):
             self.wrong.append(f"open: {self._open}")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.wrong += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
-        self.wrong += [value for name in ("href", "src", "action") if _scheme(value := given.get(name, "/")) not in _SAFE]
-        is_foreign = tag == "script" and not given.get("src", "").startswith("/static/")
+        attributes = {name: value or "" for name, value in attrs}
+        self.wrong += [f"{tag} {name}" for name in attributes if name.startswith("on") or name == "style"]
+        self.wrong += [value for name in ("href", "src", "action") if _scheme(value := attributes.get(name, "/")) not in _SAFE]
+        is_foreign = tag == "script" and not attributes.get("src", "").startswith("/static/")
         if is_foreign or tag in _NEVER:
             self.wrong.append(tag)
         if tag not in _VOID:
@@ -79,8 +79,8 @@ class Strict(HTMLParser):
 
 def _scheme(url: str) -> str:
     """The scheme as a browser reads it: it leaves out controls and white space. "" for a relative reference."""
-    found = _SCHEME.match("".join(character for character in url if character > " "))
-    return found.group(1).lower() if found else ""
+    match = _SCHEME.match("".join(character for character in url if character > " "))
+    return match.group(1).lower() if match else ""
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +92,17 @@ def page(window: sync_api.Browser, hostile: str) -> sync_api.Page:
 @pytest.fixture
 def errors(page: sync_api.Page, hostile: str) -> list[str]:
     """Violations of the policy, dialogs, and requests to other places, from now on."""
-    found: list[str] = []
+    messages: list[str] = []
 
     def refuse(dialog: sync_api.Dialog) -> None:
-        found.append(dialog.message)
+        messages.append(dialog.message)
         dialog.dismiss()
 
-    page.on("console", lambda message: found.append(message.text) if "Content Security" in message.text else None)
+    page.on("console", lambda message: messages.append(message.text) if "Content Security" in message.text else None)
     page.on("dialog", refuse)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else found.append(request.url))
-    return found
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else messages.append(request.url))
+    return messages
 
 
 def _keep_url(urls: list[str], request: sync_api.Request) -> None:
@@ -113,16 +113,16 @@ def _keep_url(urls: list[str], request: sync_api.Request) -> None:
 def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) -> None:
     """At least half of the payloads do harm where a page has neither escaping nor a policy. The others need other places."""
     page = window.new_page()  # one for all: each further one is a process of the browser
-    asked: list[str] = []
+    urls: list[str] = []
     page.route("**/*", lambda route: route.abort())
-    page.on("request", partial(_keep_url, asked))
+    page.on("request", partial(_keep_url, urls))
     harmful = 0
     payloads = PAYLOADS[:: 1 if FULL else 5]
     for payload in payloads:
         page.goto("about:blank")  # the harm of the payload before ends with its document
-        asked.clear()
+        urls.clear()
         page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
-        harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in asked)
+        harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in urls)
     page.close()
     assert len(PAYLOADS) >= 80 and harmful > len(payloads) // 2
 
@@ -156,8 +156,8 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
     visit(page, hostile + both)
     assert page.locator(".changes li").count() > 20 and page.locator(".diff ins").count() > 20
     visit(page, f"{hostile}/protocols?limit=100")
-    shown = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
-    assert len(shown & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
+    texts = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
+    assert len(texts & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 
 

@@ -43,18 +43,18 @@ def operator(registry: Registry, tmp_path: Path) -> Operator:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Four agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
-    web.serve(*found)
-    return found
+    signers = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
+    web.serve(*signers)
+    return signers
 
 
 async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> tuple[str, str]:
     """Elect the first of two documents in epoch 2, over a second candidate. Return both."""
     one, two = publication(agents[0], "first"), publication(agents[1], "second")
     documents = []
-    for agent, made in ((agents[0], one), (agents[1], two)):
-        await publish(browser, agent, made)
-        documents.append(made.body.document.sha256)
+    for agent, statement in ((agents[0], one), (agents[1], two)):
+        await publish(browser, agent, statement)
+        documents.append(statement.body.document.sha256)
     for epoch in range(3):
         await everybody_reports(registry, agents[:3], documents[0], epoch)
         for second in agents[:3]:
@@ -88,8 +88,8 @@ async def test_one_sentence_says_what_to_speak_and_why(
 ) -> None:
     await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    told = "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
-    assert told in page.text
+    sentence = "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
+    assert sentence in page.text
     assert page.links["alpha.example/first 1.0"] == "/protocols/alpha.example/first/1.0"
     assert f"treaty audit '{registry.base_url}#{registry.log_key}' --topic {TOPIC}" in page.text
     assert "since epoch 2 alpha.example/first 1.0" in page.text
@@ -105,8 +105,8 @@ async def test_a_consensus_that_was_taken_back_is_not_recommended(
     assert "The elected protocol, alpha.example/first 1.0, was revoked by its publisher. Agents refuse it." in page.text
     assert "Its publisher names bravo.example/second 1.0 instead." in page.text
     assert f"treaty fetch {successor}" in page.text
-    for told in ("Speak ", f"treaty fetch {uri}", "every condition to stay"):
-        assert told not in page.text
+    for words in ("Speak ", f"treaty fetch {uri}", "every condition to stay"):
+        assert words not in page.text
     for path in ("/", "/topics"):
         listed = await read(browser, path)
         assert "alpha.example/first 1.0 was taken back; its publisher names bravo.example/second 1.0" in listed.text
@@ -209,9 +209,9 @@ async def test_a_loser_learns_its_victor_and_lacking_conditions(
     assert "It lost: 75.0 % of all votes prefer alpha.example/first 1.0, 25.0 % this." in page.text
     names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in answer["candidates"]}
     loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
-    said = [*reasons.reasons(loser, transcript, names)]
-    assert said
-    assert all(f"It {reason}." in page.text for reason in said), "the sentences of `treaty topic --explain`"
+    sentences = [*reasons.reasons(loser, transcript, names)]
+    assert sentences
+    assert all(f"It {reason}." in page.text for reason in sentences), "the sentences of `treaty topic --explain`"
 
 
 async def test_support_is_shown_by_cluster_by_voter_and_over_epochs(
@@ -234,8 +234,8 @@ async def test_a_withdrawn_transcript_leaves_the_answer(
 ) -> None:
     await elected(browser, registry, agents)
     digest = await registry.pool.fetchval("select transcript from decisions order by index desc limit 1")
-    made = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
-    assert (await post(browser, made.statement)).status_code == 201
+    withdrawal = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
+    assert (await post(browser, withdrawal.statement)).status_code == 201
     page = await read(browser, PATH)
     assert "Speak alpha.example/first 1.0: it has been the consensus since epoch 2." in page.text
     assert "The transcript of this decision was withdrawn." in page.text
@@ -243,10 +243,10 @@ async def test_a_withdrawn_transcript_leaves_the_answer(
 
 
 async def test_titles_cannot_break_out(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> None:
-    made = described(agents[0], "evil", title=HOSTILE, summary=HOSTILE, topic=TOPIC)
-    await publish(browser, agents[0], made)
+    statement = described(agents[0], "evil", title=HOSTILE, summary=HOSTILE, topic=TOPIC)
+    await publish(browser, agents[0], statement)
     for epoch in range(2):
-        await everybody_reports(registry, agents[:3], made.body.document.sha256, epoch)
+        await everybody_reports(registry, agents[:3], statement.body.document.sha256, epoch)
         await registry.decide()
         page = await read(browser, PATH)
         assert HOSTILE in page.text

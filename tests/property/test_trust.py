@@ -85,16 +85,16 @@ def test_trust_is_the_formula_to_the_unit(case: Case) -> None:
 
 @given(cases())
 def test_floors_lose_no_more_than_is_said(case: Case) -> None:
-    exact, found = over_the_rationals(case), case.trust
-    assert all(found[q] <= exact[q] for q in case.names)
-    assert sum(exact[q] - found[q] for q in case.names) < case.lost_to_floors
+    exact, trust_of = over_the_rationals(case), case.trust
+    assert all(trust_of[q] <= exact[q] for q in case.names)
+    assert sum(exact[q] - trust_of[q] for q in case.names) < case.lost_to_floors
 
 
 @given(cases())
 def test_trust_is_below_its_limit_and_close_to_it(case: Case) -> None:
-    limit, found = in_the_limit(case), case.trust
-    assert all(found[q] <= limit[q] for q in case.names)
-    assert sum(limit[q] - found[q] for q in case.names) < case.may_lack
+    limit, trust_of = in_the_limit(case), case.trust
+    assert all(trust_of[q] <= limit[q] for q in case.names)
+    assert sum(limit[q] - trust_of[q] for q in case.names) < case.may_lack
 
 
 @settings(deadline=None)  # the first PageRank imports SciPy
@@ -111,8 +111,8 @@ def test_trust_is_pagerank_without_the_undelivered_rest(case: Case) -> None:
     for (p, q), c in case.vouches.items():
         web.add_edge(p, q, weight=c)
     for p in case.names:
-        if kept := allotted(case, p) - sum(c for (voucher, _), c in case.vouches.items() if voucher == p):
-            web.add_edge(p, NOBODY, weight=kept)
+        if rest := allotted(case, p) - sum(c for (voucher, _), c in case.vouches.items() if voucher == p):
+            web.add_edge(p, NOBODY, weight=rest)
     seeds = dict.fromkeys(present, 1)
     y = networkx.pagerank(web, alpha=0.5, personalization=seeds, max_iter=200, tol=1e-14)
     total = ONE // len(case.anchors) * len(present)
@@ -124,8 +124,8 @@ def test_trust_is_pagerank_without_the_undelivered_rest(case: Case) -> None:
 @given(st.data(), st.integers(5, 8), st.integers(1, 4))
 def test_trust_is_pagerank_itself_where_everybody_hands_on_all(data: st.DataObject, people: int, least: int) -> None:
     names = NAMES[:people]
-    chosen = st.lists(st.sampled_from(names), min_size=least + 1, max_size=people, unique=True)
-    vouches = {(p, q): ONE for p in names for q in data.draw(chosen) if q != p}
+    subjects = st.lists(st.sampled_from(names), min_size=least + 1, max_size=people, unique=True)
+    vouches = {(p, q): ONE for p in names for q in data.draw(subjects) if q != p}
     anchors = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     case = Case(names, vouches, anchors, rounds=33, least=least)
     web = networkx.DiGraph(list(vouches))
@@ -218,13 +218,13 @@ def held_of(case: Case) -> Amounts:
 
 @given(cases())
 def test_an_anchor_holds_its_seed_as_far_as_it_does_not_lend_it(case: Case) -> None:
-    found = named(case.graph, held_of(case))
-    assert found == held_by_hand(case)
+    trust_of = named(case.graph, held_of(case))
+    assert trust_of == held_by_hand(case)
     vouching = {voucher for voucher, _ in case.vouches}
     for name, amount in case.trust.items():
-        assert 0 <= found[name] <= amount
+        assert 0 <= trust_of[name] <= amount
         if name not in case.anchors or name not in vouching:
-            assert found[name] == amount
+            assert trust_of[name] == amount
 
 
 def cap_by_hand(case: Case, cap_share: int) -> int:
@@ -250,12 +250,12 @@ def settled_by_hand(case: Case, cap_share: int, loan_share: int, rule: Rule) -> 
 @given(cases(most=ALL), CAP_SHARES, LOAN_SHARES, st.sampled_from(RULES))
 def test_trust_is_settled_in_two_or_three_passes(case: Case, cap_share: int, loan_share: int, rule: Rule) -> None:
     terms = {"rounds": case.rounds, "least": case.least, "cap_share": cap_share, "loan_share": loan_share}
-    found = bounded_trust(case.graph, case.seed, **terms, rule=rule)
-    assert (found.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
+    bounds = bounded_trust(case.graph, case.seed, **terms, rule=rule)
+    assert (bounds.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
     case, most = settled_by_hand(case, cap_share, loan_share, rule)
-    assert found.cap == most
-    assert named(case.graph, found.trust) == by_hand(case)
-    ends = zip(found.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)
+    assert bounds.cap == most
+    assert named(case.graph, bounds.trust) == by_hand(case)
+    ends = zip(bounds.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)
     assert {(case.graph.principals[p], case.graph.principals[q]): flow for flow, p, q in ends} == case.flows
 
 
@@ -270,6 +270,6 @@ def test_nobody_turns_its_surplus_into_full_voices_of_others(
     bought = data.draw(st.sampled_from(unseeded))
     vouches = {(p, q): c for (p, q), c in case.vouches.items() if p != bought} | {(bought, name): ONE for name in ("r", "s", "t")}
     vouches |= {(p, q): ONE for p in "rst" for q in "rst" if p != q}
-    made = graph([*case.names, *"rst"], vouches)
-    found = named(made, trust(made, seed(made, case.anchors), rounds=33, least=case.least, most=most))
-    assert sum(found[name] for name in "rst") <= most
+    bigger = graph([*case.names, *"rst"], vouches)
+    trust_of = named(bigger, trust(bigger, seed(bigger, case.anchors), rounds=33, least=case.least, most=most))
+    assert sum(trust_of[name] for name in "rst") <= most

@@ -123,9 +123,9 @@ def transcripts(home: Path) -> list[bytes]:
 
 def check_replays(home: Path, count: int = 2) -> None:
     """Each session's transcript, on either side, replays to the byte."""
-    found = transcripts(home)
-    assert len(found) == count
-    assert all(replay(transcript) > 1 for transcript in found)
+    records = transcripts(home)
+    assert len(records) == count
+    assert all(replay(transcript) > 1 for transcript in records)
 
 
 # Agreement
@@ -150,9 +150,9 @@ def test_000_09_a_proposal_is_accepted_at_once(tmp_path: Path) -> None:
 
 
 def _properties(offered: Capability) -> list[str]:
-    found = offered.arguments["properties"]
-    assert isinstance(found, dict)
-    return sorted(found)
+    properties = offered.arguments["properties"]
+    assert isinstance(properties, dict)
+    return sorted(properties)
 
 
 @dataclass
@@ -194,8 +194,8 @@ async def test_000_10_a_model_judges_by_its_agents_functions(tmp_path: Path) -> 
         return LAPTOP
 
     await fails(shop, customer(tmp_path, Script()))
-    name, told = prompts.asked[0]
-    (capabilities,) = re.findall(r"^BEGIN capabilities \w+\n(.*?)\nEND capabilities ", told, re.MULTILINE | re.DOTALL)
+    name, prompt = prompts.asked[0]
+    (capabilities,) = re.findall(r"^BEGIN capabilities \w+\n(.*?)\nEND capabilities ", prompt, re.MULTILINE | re.DOTALL)
     (offered,) = json.loads(capabilities)
     assert (name, offered["name"], offered["description"]) == ("consider", "getProductInfo", "Everything about one product.")
     assert offered["arguments"]["required"] == ["productId"]
@@ -206,8 +206,8 @@ async def test_000_09_the_proposing_model_knows_the_requirement(tmp_path: Path) 
     buyer = party("buyer", tmp_path, negotiators=ModelNegotiators(prompts))
     with pytest.raises(TreatyError):
         await buy(seller(tmp_path, Script()), buyer)
-    name, told = prompts.asked[0]
-    sections = dict(re.findall(r"^BEGIN ([a-z-]+) \w+\n(.*?)\nEND ", told, re.MULTILINE | re.DOTALL))
+    name, prompt = prompts.asked[0]
+    sections = dict(re.findall(r"^BEGIN ([a-z-]+) \w+\n(.*?)\nEND ", prompt, re.MULTILINE | re.DOTALL))
     assert name == "draft"
     assert sections == {
         "role": "initiator",
@@ -277,9 +277,9 @@ async def test_000_21_an_agent_resolves_a_base_by_the_registry(tmp_path: Path) -
 
     prompts, error = await proposing(changes, tmp_path / "1")
     assert [name for name, _ in prompts.asked] == ["consider", "handler"]  # accepted, as it stands
-    for _, told in prompts.asked:
-        assert "BEGIN base-document" in told
-        assert base.document.decode() in told
+    for _, prompt in prompts.asked:
+        assert "BEGIN base-document" in prompt
+        assert base.document.decode() in prompt
     for number, (text, registry) in enumerate([(changes, False), (changes.replace(base.hash, HASH[::-1]), True)], 2):
         prompts, error = await proposing(text, tmp_path / str(number), registry=registry)
         assert prompts.asked == []
@@ -291,7 +291,7 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (UNPINNED, "does not say which bytes are meant"),
         (UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {HASH[::-1]}\n\n##"), "its digest differs"),
@@ -299,7 +299,7 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
     ],
 )
 @pytest.mark.parametrize("approved", [False, True])
-def test_000_21_an_unpinned_or_absent_base_is_refused(tmp_path: Path, text: str, said: str, approved: bool) -> None:
+def test_000_21_an_unpinned_or_absent_base_is_refused(tmp_path: Path, text: str, words: str, approved: bool) -> None:
     async def main() -> None:
         there = Script()
         shop = seller(tmp_path, there)
@@ -312,7 +312,7 @@ def test_000_21_an_unpinned_or_absent_base_is_refused(tmp_path: Path, text: str,
             answer = await next_message(wire)
             assert isinstance(answer, bytes)
             message = json.loads(answer[1:])
-            assert (message["status"], said in message["modificationSummary"]) == ("rejected", True)
+            assert (message["status"], words in message["modificationSummary"]) == ("rejected", True)
         assert there.names() == []
         assert not (shop.home / "negotiated").exists()
 
@@ -504,8 +504,8 @@ def test_code_that_does_not_pass_its_own_tests_ends_the_session(tmp_path: Path) 
     assert error.code == "session.peer-code"
 
 
-@pytest.mark.parametrize(("bug", "case", "wanted"), [(WRONG_PRICE, "A mouse", "9.5"), (WRONG_CODE, "No such product", "404")])
-def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tuple[str, str], case: str, wanted: str) -> None:
+@pytest.mark.parametrize(("bug", "case", "words"), [(WRONG_PRICE, "A mouse", "9.5"), (WRONG_CODE, "No such product", "404")])
+def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tuple[str, str], case: str, words: str) -> None:
     async def main() -> None:
         here, there = Script(tests=TEST_CASES), Script(bugs=[bug])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -514,7 +514,7 @@ def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tu
         assert there.names() == ["consider", "implement", "consider_tests", "test", "judge", "implement", "test"]
         complaint = dict(there.calls)["judge"]
         assert case in complaint
-        assert wanted in complaint
+        assert words in complaint
         assert there.calls[-2] == ("implement", complaint)
         assert shop.sold == ["P12345"]  # type: ignore[attr-defined]
         assert "repaired" in buyer.names()
@@ -592,11 +592,11 @@ def test_what_was_mended_is_what_is_kept(tmp_path: Path) -> None:
 
 async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -> None:
     denying = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
-    former, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
+    denying_seller, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
     with pytest.raises(OperationError):
-        await buy(former, earlier)
+        await buy(denying_seller, earlier)
     # An agent writes its agreements and code a moment after the messages, at the latest when it is closed.
-    await former.agent.aclose()
+    await denying_seller.agent.aclose()
     await earlier.agent.aclose()
     there = Script()
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -642,10 +642,10 @@ def test_000_45_and_46_a_question_reaches_the_negotiator(tmp_path: Path) -> None
             assert list(answers) == ["You asked: Do you sell mice?", "You asked: And keyboards?"]
         metas = [json.loads(message[1:]) for _, message in tap.seen if isinstance(message, bytes) and message[0] == 0]
         talk = [message for message in metas if message["action"] == "naturalLanguageNegotiation"]
-        asked, answered = (
+        questions, answered = (
             [message["messageId"] for message in talk if message["type"] == type] for type in ("REQUEST", "RESPONSE")
         )
-        assert sorted(answered) == sorted(asked)
+        assert sorted(answered) == sorted(questions)
 
     run(main())
     check_replays(tmp_path)
@@ -732,12 +732,12 @@ def test_an_answerer_that_raises_leaves_one_text_unanswered(tmp_path: Path) -> N
         async with talks(shop, buyer, natural=True) as (session, tap):
             for text in ("one", "bad", "two"):
                 await session.say(text)
-            heard = []
+            texts = []
             async for text in session.heard():
-                heard.append(text)
-                if len(heard) == 2:
+                texts.append(text)
+                if len(texts) == 2:
                     break
-            assert heard == ["one", "two"]
+            assert texts == ["one", "two"]
             assert "hunter2" not in str(tap.seen)
 
     run(main())

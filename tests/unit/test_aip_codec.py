@@ -83,8 +83,8 @@ def protoc(*arguments: str, stdin: bytes = b"") -> bytes:
 def essential(value: Any) -> Any:
     """A message without its defaults, as it was written."""
     if isinstance(value, dict):
-        found = {name: essential(item) for name, item in value.items()}
-        return {name: item for name, item in found.items() if item not in ("", [], {}, False, *FIRST)}
+        members = {name: essential(item) for name, item in value.items()}
+        return {name: item for name, item in members.items() if item not in ("", [], {}, False, *FIRST)}
     return [essential(item) if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
 
 
@@ -126,9 +126,9 @@ def test_protoc_reads_them(message: str, value: dict[str, Any], written: str) ->
 def test_the_stubs_are_those_that_the_proto_generates(tmp_path: Path) -> None:
     out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
     protoc("-I", PYTHON, *out, "treaty_aip/stubs/aip.proto")
-    made = {path.name: path.read_text() for path in (tmp_path / "treaty_aip" / "stubs").iterdir()}
-    assert sorted(made) == ["aip_pb2.py", "aip_pb2.pyi", "aip_pb2_grpc.py"]
-    assert [name for name, text in made.items() if (STUBS / name).read_text() != text] == []
+    stubs = {path.name: path.read_text() for path in (tmp_path / "treaty_aip" / "stubs").iterdir()}
+    assert sorted(stubs) == ["aip_pb2.py", "aip_pb2.pyi", "aip_pb2_grpc.py"]
+    assert [name for name, text in stubs.items() if (STUBS / name).read_text() != text] == []
 
 
 def test_the_proto_agrees_with_the_table() -> None:
@@ -139,8 +139,8 @@ def test_the_proto_agrees_with_the_table() -> None:
     for name in MESSAGES.keys() - own:
         assert {each.number: each.name for each in types[name].fields} == {n: each.name for n, each in MESSAGES[name].items()}
     services = aip_pb2.DESCRIPTOR.services_by_name
-    found = {m.name: (s.name, m.input_type.name, m.output_type.name) for s in services.values() for m in s.methods}
-    assert found == METHODS
+    methods = {m.name: (s.name, m.input_type.name, m.output_type.name) for s in services.values() for m in s.methods}
+    assert methods == METHODS
     assert tuple(aip_pb2.Mode.keys()) == ENUMS["Mode"]
     assert tuple(aip_pb2.AgentMessage.SessionStatus.keys()) == ENUMS["SessionStatus"]
 
@@ -162,12 +162,14 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 
 @st.composite
 def objects(draw: Any, message: str) -> dict[str, Any]:
-    found = {each.name: draw(values(each)) for each in MESSAGES[message].values() if not each.oneof and draw(st.booleans())}
+    members_drawn = {
+        each.name: draw(values(each)) for each in MESSAGES[message].values() if not each.oneof and draw(st.booleans())
+    }
     members = [each for each in MESSAGES[message].values() if each.oneof]
     if members and draw(st.booleans()):
-        chosen = draw(st.sampled_from(members))
-        found[chosen.name] = draw(values(chosen))
-    return found
+        member = draw(st.sampled_from(members))
+        members_drawn[member.name] = draw(values(member))
+    return members_drawn
 
 
 @given(st.data())

@@ -147,9 +147,9 @@ async def test_003_28_inquiries_are_received_in_their_order() -> None:
         session = await begin(sender, "b", "one", stub=AgentServiceStub, stream_calling="CallAgent", address=receiver.address)
         await sender.submit_inquiry(session, "b", "two")
         await sender.submit_inquiry(session, "b", "three", session_status=SessionStatus.STOP_QUEST)
-        found = [told(await receiver.receive_inquiry()) for _ in range(3)]
+        inquiries = [told(await receiver.receive_inquiry()) for _ in range(3)]
         quests = (SessionStatus.START_QUEST, SessionStatus.HOLD_QUEST, SessionStatus.STOP_QUEST)
-        assert found == [*zip(quests, ("one", "two", "three"), strict=True)]
+        assert inquiries == [*zip(quests, ("one", "two", "three"), strict=True)]
 
 
 async def test_003_11_a_stopped_gateway_may_start_again() -> None:
@@ -308,21 +308,21 @@ async def test_003_04_and_27_an_answer_names_its_inquiry() -> None:
         gateway = await network.gateway()
         first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         session = await first.create_agent_client("b")
-        asked = [await first.submit_inquiry(session, "b", text) for text in ("one", "two")]
-        inquiries = [await second.receive_inquiry() for _ in asked]
-        assert [each.message_id for each in inquiries] == asked
+        ids = [await first.submit_inquiry(session, "b", text) for text in ("one", "two")]
+        inquiries = [await second.receive_inquiry() for _ in ids]
+        assert [each.message_id for each in inquiries] == ids
         sent = await second.submit_feedback(session, "a", "last")
         await second.submit_feedback(session, "a", "first", reply_to_message_id=inquiries[0].message_id)
         await second.submit_feedback(session, "a", "none", reply_to_message_id="")
-        heard = [await first.receive_feedback(session, "b") for _ in range(3)]
-        assert [each.reply_to_message_id for each in heard] == [asked[1], asked[0], ""]
-        assert heard[0].message_id == sent
+        feedback = [await first.receive_feedback(session, "b") for _ in range(3)]
+        assert [each.reply_to_message_id for each in feedback] == [ids[1], ids[0], ""]
+        assert feedback[0].message_id == sent
         await first.submit_inquiry(session, "b", "more", reply_to_message_id=sent)
         assert (await second.receive_inquiry()).reply_to_message_id == sent
         with pytest.raises(ValueError, match="no"):
             await second.invoke_session_handlers(session, [lambda: int("no")])
         inquiry_id = (await first.receive_feedback(session, "b")).reply_to_message_id
-        assert inquiry_id not in (*asked, "")
+        assert inquiry_id not in (*ids, "")
 
 
 async def test_003_73_an_owner_sets_the_bounds_of_a_gateway() -> None:
@@ -346,7 +346,7 @@ async def test_003_09_a_dict_is_a_text_of_json() -> None:
     def described(x: str) -> dict[str, Any]:
         return {"x": [x, None, 1.5], "ü": True}
 
-    wanted = '{"x": ["1", null, 1.5], "ü": true}'
+    text = '{"x": ["1", null, 1.5], "ü": true}'
     async with nodes() as network:
         gateway = await network.gateway()
         agent, other = await network.agent("a", gateway), await network.agent("b", gateway)
@@ -356,9 +356,9 @@ async def test_003_09_a_dict_is_a_text_of_json() -> None:
         await network.tool(many, gateway)
         for name in ("f", "h"):
             answer = await agent.call_tool(name, arguments={"x": "1"})
-            assert answer.content == [ContentItem.write_text(wanted)], name
+            assert answer.content == [ContentItem.write_text(text)], name
         content = (await agent.call_tool("m")).content
-        assert [each.to_value() for each in content] == [{"text": wanted}, {"text": "text"}, {"embedded": "AA=="}]
+        assert [each.to_value() for each in content] == [{"text": text}, {"text": "text"}, {"embedded": "AA=="}]
         await begin(agent, "b", {"ask": 1})
         assert told(await other.receive_inquiry())[1] == '{"ask": 1}'
         with pytest.raises(OperationError):
@@ -458,8 +458,8 @@ async def test_many_sessions_at_once_keep_their_order() -> None:
                 await first.submit_inquiry(session, "b", text)
             return [told(await first.receive_feedback(session, "b"))[1] for _ in texts]
 
-        found = await asyncio.gather(*(one(number) for number in range(20)))
-        assert found == [[f"{number}-{step}" for step in range(10)] for number in range(20)]
+        orders = await asyncio.gather(*(one(number) for number in range(20)))
+        assert orders == [[f"{number}-{step}" for step in range(10)] for number in range(20)]
         await answering
 
 

@@ -66,10 +66,10 @@ class Chain:
 
     def append(self, body: Body, issued: int | None = None) -> str:
         record = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
-        known = {key: self.facts[key] for key in reads(record) if key in self.facts}
+        facts = {key: self.facts[key] for key in reads(record) if key in self.facts}
         before = {key: encode(fact) for key, fact in self.facts.items()}
         try:
-            changes = admit(known, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
+            changes = admit(facts, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
         except TreatyError:
             assert {key: encode(fact) for key, fact in self.facts.items()} == before
             raise
@@ -191,14 +191,14 @@ def test_many_amendments_take_one_notice_each() -> None:
     while seconds > DAY:
         seconds = max(DAY, seconds // 2)
         horizon = max(13 * seconds, 28 * DAY)
-        wanted = replace(BASE, epoch_seconds=seconds, horizon_epochs=-(-horizon // seconds))
-        began, announced = chain.log.time, chain.announce(wanted)
+        amendment = replace(BASE, epoch_seconds=seconds, horizon_epochs=-(-horizon // seconds))
+        began, announced = chain.log.time, chain.announce(amendment)
         while chain.in_force != announced:
             chain.close(chain.log.opened + WEEK)
         horizons.append(chain.log.time - began)
     assert horizons[0] >= 13 * WEEK and all(notice >= 28 * DAY for notice in horizons)
-    assert chain.refused(replace(wanted, epoch_seconds=DAY - 1)) == "parameters.amendment"
-    assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.amendment"
+    assert chain.refused(replace(amendment, epoch_seconds=DAY - 1)) == "parameters.amendment"
+    assert chain.refused(replace(amendment, horizon_epochs=27)) == "parameters.amendment"
 
 
 def test_replacing_the_anchors_takes_the_documented_time() -> None:
@@ -209,11 +209,11 @@ def test_replacing_the_anchors_takes_the_documented_time() -> None:
         seconds = max(DAY, seconds // 2)
         epochs = max(min(2 * epochs, -(-28 * DAY // seconds)), -(-epochs * (body.epoch_seconds or 0) // (2 * seconds)))
         anchors = sorted([*ANCHORS[number + 1 :], *(f"own-{n:02}.example" for n in range(number + 1))])
-        wanted = with_terms(replace(body, epoch_seconds=seconds, horizon_epochs=epochs), anchors=tuple(anchors))
-        announced = chain.announce(wanted)
+        amendment = with_terms(replace(body, epoch_seconds=seconds, horizon_epochs=epochs), anchors=tuple(anchors))
+        announced = chain.announce(amendment)
         while chain.in_force != announced:
             chain.close(chain.log.opened + (body.epoch_seconds or 0))
-        body, seconds, epochs = wanted, wanted.epoch_seconds or 0, wanted.horizon_epochs
+        body, seconds, epochs = amendment, amendment.epoch_seconds or 0, amendment.horizon_epochs
         days.append((chain.log.time - NOW) // DAY)
     assert (days[2], days[7], days[15]) == (164, 304, 528)
 
@@ -242,11 +242,11 @@ def test_the_first_rule_amends_at_the_next_epoch() -> None:
     chain.close(NOW + 101, rule=BEFORE)
     assert chain.in_force == later
     assert chain.refused(free(7)) == "parameters.amendment"
-    held = chain.announce(bounded(14))
+    amended = chain.announce(bounded(14))
     chain.close(NOW + 101 + 12 * 7)
     assert chain.in_force == later
     chain.close(NOW + 101 + 13 * 7)
-    assert chain.in_force == held
+    assert chain.in_force == amended
 
 
 def test_an_announced_change_of_the_rule_can_be_taken_back() -> None:
@@ -382,8 +382,8 @@ def test_the_digest_of_a_constitution_is_of_its_content() -> None:
 
 def test_changes_name_what_differs() -> None:
     after = with_terms(replace(BASE, quorum_share=5), anchors=(*ANCHORS[1:], "zoo.example"))
-    found = {change.constant: (change.before, change.after) for change in changes_between(BASE, after)}
-    assert found == {"quorum_share": (4, 5), "reputation.anchors": ([ANCHORS[0]], ["zoo.example"])}
+    pairs = {change.constant: (change.before, change.after) for change in changes_between(BASE, after)}
+    assert pairs == {"quorum_share": (4, 5), "reputation.anchors": ([ANCHORS[0]], ["zoo.example"])}
     assert changes_between(BASE, bounded()) == ()
     opened = {change.constant for change in changes_between(development_parameters(), BASE)}
     assert {"electorate", "epoch_seconds", "reputation.anchors"} <= opened

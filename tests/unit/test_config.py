@@ -80,9 +80,9 @@ def in_code(key: str, value: Any) -> AgentConfig:
 def test_each_key_is_reached_from_the_file_and_from_code(tmp_path: Path, key: str) -> None:
     value = other(key)
     expected = tmp_path / value if key in ("transcripts", "recordings") else value
-    found, made = load(tmp_path, toml(key, value)), in_code(key, expected)
+    loaded, direct = load(tmp_path, toml(key, value)), in_code(key, expected)
     assert value != DEFAULTS[key]
-    assert dict(settings(found)) == dict(settings(made)) == {**DEFAULTS, key: expected}
+    assert dict(settings(loaded)) == dict(settings(direct)) == {**DEFAULTS, key: expected}
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -190,16 +190,16 @@ def test_an_agent_has_what_its_configuration_says(tmp_path: Path) -> None:
         "[timeouts]\nidle = 9\n[limits]\nrounds = 3\n[capacity]\nsessions = 5\n[flow]\nshortcuts = false\n"
         "[workers]\nmax_workers = 7\n[sandbox]\nmemory = 134217728\n"
     )
-    chosen = AgentConfig.load(tmp_path)
-    chosen = AgentConfig.load(tmp_path)
-    agent = Agent(Identity.create(), REGISTRY, chosen)
+    config = AgentConfig.load(tmp_path)
+    config = AgentConfig.load(tmp_path)
+    agent = Agent(Identity.create(), REGISTRY, config)
     context = agent.context
-    assert (context.timeouts, context.limits, context.capacity) == (chosen.timeouts, chosen.limits, chosen.capacity)
-    assert (context.home, agent.config) == (tmp_path, chosen)
-    assert agent.flow.settings == chosen.flow
+    assert (context.timeouts, context.limits, context.capacity) == (config.timeouts, config.limits, config.capacity)
+    assert (context.home, agent.config) == (tmp_path, config)
+    assert agent.flow.settings == config.flow
     assert isinstance(context.ports.runtime, SandboxRuntime)
-    assert context.ports.runtime.passivation == chosen.workers
-    assert context.ports.runtime.limits == chosen.sandbox
+    assert context.ports.runtime.passivation == config.workers
+    assert context.ports.runtime.limits == config.sandbox
 
 
 def test_a_policy_and_a_home_are_a_configuration(tmp_path: Path) -> None:
@@ -357,5 +357,5 @@ def test_the_documented_example_is_a_file(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "specification" / "home.md").read_text()
     section = page[page.index("### agent.toml") :]
     (example,) = re.findall(r"^```toml\n(.*?)^```$", section[: section.index("### treaty.lock")], re.MULTILINE | re.DOTALL)
-    found = load(tmp_path, example)
-    assert (found.transcripts, found.workers.max_workers, found.flow.shortcuts) == (tmp_path / "sessions", 16, False)
+    config = load(tmp_path, example)
+    assert (config.transcripts, config.workers.max_workers, config.flow.shortcuts) == (tmp_path / "sessions", 16, False)

@@ -40,9 +40,9 @@ def served(facts: AgentFacts = FACTS) -> dict[str, Any]:
 
 
 def described(**members: object) -> AgentDescription:
-    found = parse(json.dumps({"type": "AgentDescription", **members}).encode(), URL)
-    assert isinstance(found, AgentDescription)
-    return found
+    description = parse(json.dumps({"type": "AgentDescription", **members}).encode(), URL)
+    assert isinstance(description, AgentDescription)
+    return description
 
 
 def interface(**members: object) -> dict[str, object]:
@@ -67,12 +67,12 @@ def test_000_65_an_online_document_lists_the_supported_uris() -> None:
 
 @pytest.mark.parametrize("path", ["/ad.json", "/.well-known/agent-card.json"])
 def test_000_65_a_reader_knows_the_offers_and_their_addresses(path: str) -> None:
-    found = parse(describe(FACTS)[path].body, "https://shop.example" + path)
-    assert isinstance(found, AgentDescription)
-    assert found.protocols == (SupportedProtocol(URI, HASH, "1.1"), SupportedProtocol(OLD, "ab" * 32, "1.0"))
-    assert found.addresses == ("wss://shop.example/", "https://shop.example/")
-    assert (found.name, found.description) == ("The shop", "Sells laptops.")
-    assert found.did == (DID if path == "/ad.json" else "")
+    description = parse(describe(FACTS)[path].body, "https://shop.example" + path)
+    assert isinstance(description, AgentDescription)
+    assert description.protocols == (SupportedProtocol(URI, HASH, "1.1"), SupportedProtocol(OLD, "ab" * 32, "1.0"))
+    assert description.addresses == ("wss://shop.example/", "https://shop.example/")
+    assert (description.name, description.description) == ("The shop", "Sells laptops.")
+    assert description.did == (DID if path == "/ad.json" else "")
 
 
 def test_page_and_did_document_lead_to_the_description() -> None:
@@ -101,10 +101,10 @@ def test_the_artifacts_of_anp_06_are_read_as_a_last_resort() -> None:
 
 
 def test_equal_facts_make_equal_bytes() -> None:
-    given = {"id": DID, "proof": {"proofValue": "z…"}}
+    own_document = {"id": DID, "proof": {"proofValue": "z…"}}
     assert describe(FACTS) == describe(FACTS)
-    document = describe(FACTS, given)["/.well-known/did.json"]
-    assert (document.content_type, json.loads(document.body)) == ("application/did+json", given)
+    document = describe(FACTS, own_document)["/.well-known/did.json"]
+    assert (document.content_type, json.loads(document.body)) == ("application/did+json", own_document)
 
 
 def test_an_agent_below_a_path_has_its_documents_there() -> None:
@@ -149,7 +149,7 @@ def test_what_others_would_refuse_is_not_published() -> None:
 
 def test_a_description_of_another_implementation_is_read() -> None:
     """After the example of ANP-07: members we do not know, floats, and interfaces that are not ours."""
-    found = described(
+    description = described(
         protocolType="ANP",
         name="Grand Hotel Assistant",
         did="did:wba:grand-hotel.example:service:hotel-assistant",
@@ -161,10 +161,10 @@ def test_a_description_of_another_implementation_is_read() -> None:
             {"type": "MetaProtocolInterface", "profile": "anp.meta.negotiation.v1", "url": "https://grand-hotel.example/anp"},
         ],
     )
-    assert (found.name, found.protocols, found.addresses) == ("Grand Hotel Assistant", (), ())
-    assert found.did == "did:wba:grand-hotel.example:service:hotel-assistant"
+    assert (description.name, description.protocols, description.addresses) == ("Grand Hotel Assistant", (), ())
+    assert description.did == "did:wba:grand-hotel.example:service:hotel-assistant"
     with pytest.raises(NotFound) as caught:
-        _ = found.address
+        _ = description.address
     assert caught.value.code == "discovery.nothing"
 
 
@@ -174,9 +174,9 @@ def test_foreign_cards_of_either_a2a_version_are_read() -> None:
     new = {"name": "A", "supportedInterfaces": interfaces, "capabilities": {"extensions": extensions}}
     old = {"name": "A", "url": "https://a.example/", "capabilities": {"extensions": extensions}, "skills": []}
     for card in (new, old):
-        found = parse(json.dumps(card).encode(), "https://a.example/card")
-        assert isinstance(found, AgentDescription)
-        assert (found.protocols, found.addresses, found.did) == ((SupportedProtocol(URI),), (), "")
+        description = parse(json.dumps(card).encode(), "https://a.example/card")
+        assert isinstance(description, AgentDescription)
+        assert (description.protocols, description.addresses, description.did) == ((SupportedProtocol(URI),), (), "")
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_an_address_is_at_a_name_of_the_public_dns(address: object) -> None:
 def test_addresses_over_tls_come_first_and_are_few() -> None:
     urls = ["ws://a.example/", "http://b.example/", "wss://c.example/", "https://d.example/", "wss://c.example/"]
     entries = [{"type": "MetaProtocolInterface", "profile": parsing.PROFILE, "url": url} for url in urls]
-    found = described(interfaces=[*entries, interface(url="wss://e.example/"), interface(url="https://f.example/")])
-    assert found.addresses == (
+    description = described(interfaces=[*entries, interface(url="wss://e.example/"), interface(url="https://f.example/")])
+    assert description.addresses == (
         "wss://c.example/",
         "https://d.example/",
         "wss://e.example/",
@@ -246,16 +246,16 @@ def test_addresses_over_tls_come_first_and_are_few() -> None:
 
 
 def test_text_for_people_is_one_printable_line() -> None:
-    found = described(name="\x1b[31mShop\n\u202eevil", description="d" * 1000, interfaces=[interface(version="1\n2")])
-    assert found.name == "[31mShop  evil"
-    assert len(found.description) == parsing.MAX_TEXT
-    assert found.protocols[0].version == "1 2"
+    description = described(name="\x1b[31mShop\n\u202eevil", description="d" * 1000, interfaces=[interface(version="1\n2")])
+    assert description.name == "[31mShop  evil"
+    assert len(description.description) == parsing.MAX_TEXT
+    assert description.protocols[0].version == "1 2"
 
 
 def test_of_a_uri_that_occurs_twice_the_first_counts() -> None:
     artifacts = {"type": "MetaProtocolInterface", "protocolArtifacts": [{"protocol_uri": URI, "digest": "cd" * 32}]}
-    found = described(interfaces=[artifacts, interface(digest=HASH), interface(digest="ab" * 32)])
-    assert found.protocols == (SupportedProtocol(URI, HASH),)
+    description = described(interfaces=[artifacts, interface(digest=HASH), interface(digest="ab" * 32)])
+    assert description.protocols == (SupportedProtocol(URI, HASH),)
 
 
 def test_a_name_that_is_missing_is_the_did_or_the_place() -> None:
@@ -304,8 +304,10 @@ def test_caps_come_before_parsing() -> None:
 def test_items_are_https_and_may_be_relative() -> None:
     page = collection_page(URL, [("a", "/a/ad.json"), ("b", "http://x.example/ad.json"), ("c", "/a/ad.json")], "?page=2")
     items = [*page["items"], {"@id": "https://[x/"}, {"@id": 5}, {}, 5]  # type: ignore[misc]
-    found = parse(json.dumps({**page, "items": items}).encode(), "https://h.example/.well-known/agent-descriptions")
-    assert found == CollectionPage(("https://h.example/a/ad.json",), "https://h.example/.well-known/agent-descriptions?page=2")
+    page_of_items = parse(json.dumps({**page, "items": items}).encode(), "https://h.example/.well-known/agent-descriptions")
+    assert page_of_items == CollectionPage(
+        ("https://h.example/a/ad.json",), "https://h.example/.well-known/agent-descriptions?page=2"
+    )
 
 
 @pytest.mark.parametrize("document", [{}, {"id": "did:wba:other.example"}, []])

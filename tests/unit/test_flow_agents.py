@@ -91,9 +91,9 @@ def test_001_07_strangers_negotiate_fetch_and_speak(tmp_path: Path) -> None:
             await session.close()
             with pytest.raises(Unavailable):
                 await session.call("getProductInfo", productId="P12345")
-        said = words(tap)
-        assert said[:4] == [">initialize", "<capabilities-exchange", ">capabilities-exchange", ">protocol-evaluation"]
-        assert said[10:] == [">product-info", "<product-info"] * 2
+        phrases = words(tap)
+        assert phrases[:4] == [">initialize", "<capabilities-exchange", ">capabilities-exchange", ">protocol-evaluation"]
+        assert phrases[10:] == [">product-info", "<product-info"] * 2
         first = json.loads(tap.seen[10][1])
         assert first["sessionId"] == session.id
         assert set(first["payload"]) == {"data"}
@@ -404,8 +404,8 @@ class Keeping:
     kept = None
     found: list[dict[str, bytes]]
 
-    def __init__(self, inner: RunningHandler, found: list[dict[str, bytes]]) -> None:
-        self.inner, self.found = inner, found
+    def __init__(self, inner: RunningHandler, states: list[dict[str, bytes]]) -> None:
+        self.inner, self.found = inner, states
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         effects = await self.inner.handle(event)
@@ -422,20 +422,20 @@ class Keeping:
 def test_001_12_state_and_waiting_calls_move_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
-        found: dict[str, list[dict[str, bytes]]] = {"shop": [], "buyer": []}
+        states: dict[str, list[dict[str, bytes]]] = {"shop": [], "buyer": []}
         deaf = {"shop": True}
 
         class Deaf(Keeping):
             """Never answers what it receives, as long as it is so."""
 
-            kept = None
+            state = None
 
             async def handle(self, event: Event) -> Sequence[Effect]:
                 effects = await super().handle(event)
                 return [effect for effect in effects if not (deaf["shop"] and isinstance(effect, Send))]
 
-        shop.runtime.wrap = lambda handler: Deaf(handler, found["shop"])
-        buyer.runtime.wrap = lambda handler: Keeping(handler, found["buyer"])
+        shop.runtime.wrap = lambda handler: Deaf(handler, states["shop"])
+        buyer.runtime.wrap = lambda handler: Keeping(handler, states["buyer"])
         async with meeting(shop) as tap:
             session = await buyer.manager.negotiate(tap, GOAL, peer=SHOP.did)
             waiting = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
@@ -444,7 +444,7 @@ def test_001_12_state_and_waiting_calls_move_to_the_next(tmp_path: Path) -> None
             await session.renegotiate(protocol=INFO_1)
             assert await waiting == LAPTOP
             await session.close()
-        assert found == {"shop": [{}, {"basket": b"1 laptop"}], "buyer": [{}, {"basket": b"1 laptop"}]}
+        assert states == {"shop": [{}, {"basket": b"1 laptop"}], "buyer": [{}, {"basket": b"1 laptop"}]}
 
     run(main())
 
@@ -514,8 +514,8 @@ def test_001_14_a_peer_that_says_nothing(tmp_path: Path) -> None:
         with pytest.raises(Unavailable) as failure:
             await buyer.manager.negotiate(near, GOAL, peer=SHOP.did)
         assert failure.value.code == "session.reply-timeout"
-        said = [json.loads(await next_message(far)) for _ in range(2)]
-        assert said[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
+        messages = [json.loads(await next_message(far)) for _ in range(2)]
+        assert messages[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
 
     run(main())
 
@@ -584,8 +584,8 @@ def test_001_17_a_changed_message_is_reported_and_runs_nothing(tmp_path: Path, a
 
     _, tap, error = run(spoiled(tmp_path, change, at))
     assert error.code == "flow.verification"
-    told = [json.loads(text)["payload"].get("errorCode") for _, text in tap.seen]
-    assert "VERIFICATION_FAILED" in told
+    error_codes = [json.loads(text)["payload"].get("errorCode") for _, text in tap.seen]
+    assert "VERIFICATION_FAILED" in error_codes
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text.encode(), lambda text: "{", lambda text: text + " " * 70_000])

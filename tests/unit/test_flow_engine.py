@@ -108,8 +108,8 @@ def session_of(wire: FlowWire) -> str:
 
 
 def only(wire: FlowWire, action: str) -> Any:
-    (found,) = payloads(wire.sent, action)
-    return found
+    (payload,) = payloads(wire.sent, action)
+    return payload
 
 
 def inject(wire: FlowWire, who: str, payload: Payload, **fields: Any) -> None:
@@ -161,14 +161,14 @@ def test_001_02_the_responder_tells_its_capabilities_first() -> None:
 def test_001_03_the_initiator_ranks_the_common_protocols() -> None:
     both = (sharing(), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both[:2])).settle()
-    told = only(wire, "protocol-evaluation")
-    assert [entry.id for entry in told.matched_protocols] == [SHARING, DELEGATION]
-    scores = [entry.compatibility_score for entry in told.matched_protocols]
+    evaluation = only(wire, "protocol-evaluation")
+    assert [entry.id for entry in evaluation.matched_protocols] == [SHARING, DELEGATION]
+    scores = [entry.compatibility_score for entry in evaluation.matched_protocols]
     assert scores == sorted(scores, reverse=True)
-    assert told.matched_protocols[0].capabilities == ("batch", "query", "stream")
-    assert wire.responder.evaluation == told
-    assert told.evaluation_metrics is not None
-    assert told.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
+    assert evaluation.matched_protocols[0].capabilities == ("batch", "query", "stream")
+    assert wire.responder.evaluation == evaluation
+    assert evaluation.evaluation_metrics is not None
+    assert evaluation.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
 
 
 def test_001_03_a_match_has_the_capabilities_of_both() -> None:
@@ -272,14 +272,14 @@ def test_001_04_an_insufficient_acceptance_ends_it() -> None:
 
 def test_001_05_modified_parameters_are_accepted() -> None:
     wire = running()
-    asked, answered = only(wire, "parameter-negotiation"), only(wire, "parameter-response")
-    assert asked.parameters == {
+    request, answered = only(wire, "parameter-negotiation"), only(wire, "parameter-response")
+    assert request.parameters == {
         "maxMessageSize": 1_048_576,
         "compressionFormat": "gzip",
         "chunkSize": 65_536,
         "responseTimeout": 30_000,
     }
-    assert answered.accepted_parameters == {**asked.parameters, "chunkSize": 32_768, "responseTimeout": 45_000}
+    assert answered.accepted_parameters == {**request.parameters, "chunkSize": 32_768, "responseTimeout": 45_000}
     (ready,) = wire.of("initiator", Ready)
     assert ready.agreed.parameters == answered.accepted_parameters
 
@@ -319,8 +319,8 @@ def test_001_16_a_dropped_encryption_ends_the_negotiation(values: tuple[str, ...
         assert [ready.agreed.parameters for ready in wire.of("initiator", Ready)] == [{"chunkSize": 4096}]
         return
     assert ended(wire, "initiator").code == "flow.parameters"
-    told = only(wire, "error")
-    assert (told.error_code, told.details["parameter"]) == ("PARAM_NEGOTIATION_FAILED", "encryptionLevel")
+    error = only(wire, "error")
+    assert (error.error_code, error.details["parameter"]) == ("PARAM_NEGOTIATION_FAILED", "encryptionLevel")
     assert wire.of("initiator", Ready) == wire.of("responder", Ready) == []
     assert payloads(wire.sent, "protocol-confirmation") == []
 
@@ -359,9 +359,9 @@ def test_001_05_an_insistent_initiator_is_stopped() -> None:
     for size in range(2000, 2000 + FlowLimits().rounds):
         inject(wire, "responder", ParameterNegotiation(protocol=SHARING, parameters={"chunkSize": size}))
     assert ended(wire, "responder").code == "flow.rounds"
-    told = only(wire, "error")
-    assert (told.error_code, told.suggested_action) == ("PARAM_NEGOTIATION_FAILED", "abort")
-    assert told.details == {"reason": "flow.rounds"}
+    error = only(wire, "error")
+    assert (error.error_code, error.suggested_action) == ("PARAM_NEGOTIATION_FAILED", "abort")
+    assert error.details == {"reason": "flow.rounds"}
     assert wire.sent[-1][1].reply_to is not None
 
 
@@ -369,10 +369,10 @@ def test_001_05_only_the_first_answer_counts() -> None:
     wire = joined()
     while not payloads(wire.sent, "protocol-confirmation"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
-    asked = next(message.message_id for _, message in wire.sent if message.action == "parameter-negotiation")
+    request_id = next(message.message_id for _, message in wire.sent if message.action == "parameter-negotiation")
     before = len(wire.sent)
     for parameters in ({}, {"chunkSize": 4096}):
-        inject(wire, "initiator", ParameterResponse(protocol=SHARING, accepted_parameters=parameters), reply_to=asked)
+        inject(wire, "initiator", ParameterResponse(protocol=SHARING, accepted_parameters=parameters), reply_to=request_id)
     assert len(wire.sent) == before
     wire.settle()
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
@@ -451,16 +451,16 @@ def test_001_07_both_sides_speak_once_ready_and_not_before() -> None:
     session = session_of(wire)
     for who, other in (("initiator", "responder"), ("responder", "initiator")):
         wire.perform(who, wire.engine(who).apply(SendData(session, who.encode()), at(1)))
-        said = wire.sent[-1][1]
-        assert (said.type, said.session_id) == ("data-sharing", session)
+        message = wire.sent[-1][1]
+        assert (message.type, message.session_id) == ("data-sharing", session)
         wire.settle()
         assert wire.of(other, DeliverData) == [DeliverData(session, who.encode())]
 
 
 def spoken(wire: FlowWire, session: str, name: str = "data-sharing", data: bytes = b"x") -> FlowMessage:
     """A message of a protocol to the responder."""
-    made = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
-    return replace(made, type=name, action="message", session_id=session, payload=wrap(data))
+    message = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
+    return replace(message, type=name, action="message", session_id=session, payload=wrap(data))
 
 
 @pytest.mark.parametrize(
@@ -766,10 +766,10 @@ def test_001_26_capabilities_come_in_relevant_steps() -> None:
     sizes = {}
     for summary in (False, True):
         wire = FlowWire.join(mine, theirs, FlowRequest("x", summary=summary)).settle()
-        told = payloads(wire.sent, "capabilities-exchange")
-        sizes[summary] = sum(len(str(one)) for one in told)
+        exchanges = payloads(wire.sent, "capabilities-exchange")
+        sizes[summary] = sum(len(str(one)) for one in exchanges)
         assert wire.initiator.state is FlowState.RUNNING
-    first, second, third = (one for one in told if isinstance(one, CapabilitiesExchange))
+    first, second, third = (one for one in exchanges if isinstance(one, CapabilitiesExchange))
     assert all(entry.capabilities is None and entry.metrics is None for entry in first.supported_protocols)
     assert second.request_details == (SHARING,)
     assert [entry.id for entry in second.supported_protocols] == [SHARING]
@@ -798,11 +798,11 @@ def test_001_11_parameters_change_while_the_session_goes_on() -> None:
     wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2048}), at(1)))
     wire.perform("initiator", wire.initiator.apply(SendData(session, b"meanwhile"), at(1)))
     wire.settle()
-    said = wire.sent[before:]
-    assert [message.action for _, message in said] == [
+    messages = wire.sent[before:]
+    assert [message.action for _, message in messages] == [
         *("parameter-negotiation", "message", "parameter-response", "protocol-confirmation", "confirmation-acknowledgment")
     ]
-    assert {message.session_id for _, message in said} == {session}
+    assert {message.session_id for _, message in messages} == {session}
     for who in ("initiator", "responder"):
         first, second = wire.of(who, Ready)
         assert second.session_id == first.session_id == session
@@ -909,8 +909,8 @@ def test_001_12_an_abandoned_change_keeps_the_session() -> None:
     wire.responder.capabilities.registry.add(sized(600, 900))
     wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
     wire.settle()
-    told = next(message for who, message in wire.sent if message.action == "error")
-    assert (told.session_id, isinstance(told.payload, ErrorReport)) == (session, True)
+    error = next(message for who, message in wire.sent if message.action == "error")
+    assert (error.session_id, isinstance(error.payload, ErrorReport)) == (session, True)
     for who in ("initiator", "responder"):
         (failed,) = wire.of(who, RenegotiationFailed)
         assert failed.session_id == session

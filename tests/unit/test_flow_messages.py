@@ -66,16 +66,22 @@ def vector(action: str) -> dict[str, Any]:
 
 def message(payload: Payload | Foreign, **fields: Any) -> FlowMessage:
     action = payload.ACTION if isinstance(payload, Payload) else "message"
-    given = {"type": "meta-protocol", "action": action, "message_id": "msg-12345678", "sender": BUYER.did, "recipient": SHOP.did}
-    return FlowMessage(**{**given, "timestamp": START, "payload": payload, **fields})
+    members = {
+        "type": "meta-protocol",
+        "action": action,
+        "message_id": "msg-12345678",
+        "sender": BUYER.did,
+        "recipient": SHOP.did,
+    }
+    return FlowMessage(**{**members, "timestamp": START, "payload": payload, **fields})
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
 def test_the_sources_examples_round_trip(path: Path) -> None:
     value = json.loads(path.read_text())
-    made = parse(signed(value))
-    verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
-    again = json.loads(encode(made.message, BUYER))
+    message = parse(signed(value))
+    verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
+    again = json.loads(encode(message.message, BUYER))
     del again["signature"]
     assert again == value
 
@@ -186,10 +192,10 @@ def test_001_03_scores_have_at_most_four_decimals() -> None:
     ],
 )
 def test_001_04_payloads_that_say_something_else_are_refused(kind: str, value: dict[str, Any]) -> None:
-    given = vector(kind)
-    given["payload"].update(value)
+    value_of = vector(kind)
+    value_of["payload"].update(value)
     with pytest.raises(Malformed):
-        parse(signed(given))
+        parse(signed(value_of))
 
 
 @pytest.mark.parametrize("action", ["protocol-response", "parameter-response", "confirmation-acknowledgment"])
@@ -254,8 +260,8 @@ def test_001_18_an_error_has_its_code_details_and_retry_time() -> None:
         suggested_action="renegotiate",
         retry_after=0,
     )
-    made = encode_payload(report(ErrorCode.NEGOTIATION_TIMEOUT, "Too late.", retry_after=2.5))
-    assert made == {
+    payload = encode_payload(report(ErrorCode.NEGOTIATION_TIMEOUT, "Too late.", retry_after=2.5))
+    assert payload == {
         "version": "1.0",
         "errorCode": "NEGOTIATION_TIMEOUT",
         "errorMessage": "Too late.",
@@ -369,12 +375,12 @@ def test_001_17_any_change_breaks_a_messages_signature(path: Path) -> None:
 
 def test_001_17_members_that_nobody_knows_are_signed_too() -> None:
     value = json.loads(signed({**vector("initialize"), "note": "x", "payload": {**vector("initialize")["payload"], "extra": 1}}))
-    made = parse(json.dumps(value))
-    verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
+    message = parse(json.dumps(value))
+    verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
     value["payload"]["extra"] = 2
-    made = parse(json.dumps(value))
+    message = parse(json.dumps(value))
     with pytest.raises(Unauthorized):
-        verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
+        verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
 
 
 def test_001_33_a_signature_has_one_spelling() -> None:

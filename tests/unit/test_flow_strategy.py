@@ -34,9 +34,9 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 
 def example(number: str) -> CapabilitiesExchange:
     value = json.loads((VECTORS / f"{number}-capabilities-exchange.json").read_text())
-    told = parse_payload("capabilities-exchange", value["payload"])
-    assert isinstance(told, CapabilitiesExchange)
-    return told
+    exchange = parse_payload("capabilities-exchange", value["payload"])
+    assert isinstance(exchange, CapabilitiesExchange)
+    return exchange
 
 
 def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
@@ -120,9 +120,9 @@ def test_001_08_a_match_covers_the_required_capabilities() -> None:
     assert (
         StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), PeerCapabilities()) is None
     )
-    found = judged(supported(("query", "a")), supported(("query", "b")), goal)
-    assert found.score == judged(supported(("query",)), supported(("query",))).score
-    assert found.capabilities == ("query",)
+    evaluation = judged(supported(("query", "a")), supported(("query", "b")), goal)
+    assert evaluation.score == judged(supported(("query",)), supported(("query",))).score
+    assert evaluation.capabilities == ("query",)
 
 
 def test_001_08_both_sides_count_alike() -> None:
@@ -133,15 +133,15 @@ def test_001_08_both_sides_count_alike() -> None:
 def test_001_08_and_32_a_tie_goes_to_the_id_that_sorts_first() -> None:
     tied = [Evaluation(f"anp:protocol:{name}:1.0", 5000, (), 0, 0, 0) for name in "bca"]
     better = Evaluation("anp:protocol:z:1.0", 5001, (), 0, 0, 0)
-    assert [found.id[-5] for found in StrategyEngine().rank([*tied, better])] == ["z", "a", "b", "c"]
+    assert [evaluation.id[-5] for evaluation in StrategyEngine().rank([*tied, better])] == ["z", "a", "b", "c"]
 
 
 def test_001_03_an_evaluation_without_matches_has_no_metrics() -> None:
     assert announce([]).evaluation_metrics is None
-    told = announce([Evaluation(SHARING, 8500, ("query",), 8800, 8200, 7500)])
-    assert told.matched_protocols[0].compatibility_score == 0.85
-    assert told.evaluation_metrics is not None
-    metrics = told.evaluation_metrics
+    message = announce([Evaluation(SHARING, 8500, ("query",), 8800, 8200, 7500)])
+    assert message.matched_protocols[0].compatibility_score == 0.85
+    assert message.evaluation_metrics is not None
+    metrics = message.evaluation_metrics
     assert (metrics.task_alignment, metrics.performance_estimate, metrics.resource_efficiency) == (0.88, 0.82, 0.75)
 
 
@@ -171,15 +171,15 @@ def test_001_05_an_unnamed_choice_becomes_the_nearest_beyond() -> None:
 
 def test_001_16_a_refused_parameter_gets_a_common_value() -> None:
     rules: Rules = {"level": Choice(("a", "b", "c")), "size": Range(10, 20)}
-    asked = {"level": "a", "size": 20}
-    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
-    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
-    assert next_offer(rules, asked, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {
+    request = {"level": "a", "size": 20}
+    assert next_offer(rules, request, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
+    assert next_offer(rules, request, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
+    assert next_offer(rules, request, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {
         "level": "a",
         "size": 15,
     }
     for details in ({}, {"parameter": 1}, {"parameter": "other", "supported": []}):
-        assert next_offer(rules, asked, details) is None
+        assert next_offer(rules, request, details) is None
     assert next_offer({"level": Fixed("a", required=True)}, {"level": "a"}, {"parameter": "level", "supported": ["b"]}) is None
 
 
@@ -193,17 +193,17 @@ def test_one_json_value_is_another_only_of_the_same_kind() -> None:
 
 
 def test_001_27_the_registry_is_bounded_and_has_each_id_once() -> None:
-    made = registry(sharing())
+    offers = registry(sharing())
     with pytest.raises(Conflict):
-        made.add(sharing())
-    made.remove(SHARING)
-    made.remove(SHARING)
-    assert (len(made), made.get(SHARING)) == (0, None)
+        offers.add(sharing())
+    offers.remove(SHARING)
+    offers.remove(SHARING)
+    assert (len(offers), offers.get(SHARING)) == (0, None)
     for n in range(64):
-        made.add(ProtocolOffer(f"anp:protocol:p{n}:1.0"))
+        offers.add(ProtocolOffer(f"anp:protocol:p{n}:1.0"))
     with pytest.raises(TooLarge):
-        made.add(sharing())
-    assert [offer.id for offer in made][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
+        offers.add(sharing())
+    assert [offer.id for offer in offers][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
     for bad in ({"id": "x"}, {"id": SHARING, "preference": 1.5}, {"id": SHARING, "uri": "https://x"}):
         with pytest.raises(Malformed):
             ProtocolOffer(**bad)
@@ -248,9 +248,9 @@ def test_001_19_success_with_a_peer_outlives_the_process(tmp_path: Path) -> None
     agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
     FlowHistory(tmp_path).remember("did:x:1", "buy", agreed)
     history = FlowHistory(tmp_path)
-    found = history.recall("did:x:1", "buy", [SHARING])
-    assert found is not None
-    assert (found.agreed, found.confirmed) == (agreed, True)
+    memory = history.recall("did:x:1", "buy", [SHARING])
+    assert memory is not None
+    assert (memory.agreed, memory.confirmed) == (agreed, True)
     assert history.recall("did:x:1", "sell", [SHARING]) is None
     assert history.recall("did:x:1", "buy", [DELEGATION]) is None
     history.forget("did:x:1", "buy")

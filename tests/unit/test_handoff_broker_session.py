@@ -133,8 +133,8 @@ def test_004_11_a_group_gets_messages_once_without_a_member() -> None:
                 for task in tasks[:2]:
                     await send.call("handOff", message=task)
                 await anna.has("COMPLETED", "COMPLETED")
-                given = [*ben.messages, *cleo.messages]
-                assert sorted(entry["metadata"]["message_id"] for entry in given) == sorted(
+                messages = [*ben.messages, *cleo.messages]
+                assert sorted(entry["metadata"]["message_id"] for entry in messages) == sorted(
                     entry["metadata"]["message_id"] for entry in tasks[:2]
                 )
             await made.until_away("cleo")

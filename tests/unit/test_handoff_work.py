@@ -34,10 +34,10 @@ async def test_004_04_the_recipient_acts_on_the_instructions(here: World) -> Non
 
     feedback = Inbox(desk, STATUS)
     await here.run(desk, support)
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
-    await desk.send(here.message(TASK, "desk", "support", instructions=wanted))
+    expected = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
+    await desk.send(here.message(TASK, "desk", "support", instructions=expected))
     await feedback.wait()
-    assert seen == [wanted] and feedback.statuses == ["COMPLETED"]
+    assert seen == [expected] and feedback.statuses == ["COMPLETED"]
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ async def test_004_26_feedback_is_a_status_update_or_a_request(here: World) -> N
     await desk.send(message)
     await questions.wait()
     await feedback.wait(2)
-    found = {entry["payload"]["data"]["status"]: entry["payload"]["data"] for entry in feedback.messages}
+    reports = {entry["payload"]["data"]["status"]: entry["payload"]["data"] for entry in feedback.messages}
     key = message["metadata"]["message_id"]
-    assert found == {
+    assert reports == {
         "IN_PROGRESS": {"in_reply_to": key, "status": "IN_PROGRESS", "progress": 50, "detail": "Half of it."},
         "COMPLETED": {"in_reply_to": key, "status": "COMPLETED", "detail": "Done.", "result": {"cause": "cable"}},
     }
@@ -201,9 +201,9 @@ async def test_004_26_each_new_attempt_has_its_feedback(here: World) -> None:
     await until(lambda: "COMPLETED" in feedback.statuses and questions.messages)
     await until(lambda: drained(here, "support"))
     await feedback.wait(5)
-    shown = [(data["status"], data.get("progress")) for data in (entry["payload"]["data"] for entry in feedback.messages)]
+    steps = [(data["status"], data.get("progress")) for data in (entry["payload"]["data"] for entry in feedback.messages)]
     expected = {("IN_PROGRESS", 0), ("IN_PROGRESS", 10), ("IN_PROGRESS", 20), ("IN_PROGRESS", 30), ("COMPLETED", None)}
-    assert set(shown) == expected and len(shown) == 5 and attempts == [1, 2, 3]
+    assert set(steps) == expected and len(steps) == 5 and attempts == [1, 2, 3]
     # The questions of failed attempts were undone with them.
     assert [entry["payload"]["data"]["requested_info_keys"] for entry in questions.messages] == [["key-3"]]
 
@@ -235,11 +235,11 @@ async def test_004_27_a_message_means_the_same_to_all_agents(here: World) -> Non
     await feedback.wait(4)
     # Each has the whole message, and the instructions bind each of them alike, however it acts.
     assert seen == dict.fromkeys(outcomes, message)
-    found = {entry["metadata"]["sender_id"].partition(".")[0]: entry["payload"]["data"] for entry in feedback.messages}
-    statuses = {name: data["status"] for name, data in found.items()}
+    answers = {entry["metadata"]["sender_id"].partition(".")[0]: entry["payload"]["data"] for entry in feedback.messages}
+    statuses = {name: data["status"] for name, data in answers.items()}
     assert statuses == {"terse": "COMPLETED", "thorough": "COMPLETED", "careless": "FAILED", "modest": "FAILED"}
-    assert {data["in_reply_to"] for data in found.values()} == {message["metadata"]["message_id"]}
-    assert found["terse"]["detail"] == "OK" and found["thorough"]["result"] == {"read": 3}
+    assert {data["in_reply_to"] for data in answers.values()} == {message["metadata"]["message_id"]}
+    assert answers["terse"]["detail"] == "OK" and answers["thorough"]["result"] == {"read": 3}
 
 
 async def test_004_35_state_outlives_processes_and_failed_attempts(here: World) -> None:
@@ -308,6 +308,6 @@ async def test_004_37_agents_react_to_events_without_a_coordinator(here: World) 
     await here.run(support, billing, desk)
     await support.send(here.message(Kind.NOTIFICATION, "support", "desk", data={"event": "OTHER"}))
     await support.send(here.message(Kind.NOTIFICATION, "support", "desk"))
-    found = await inbox.wait(3)
-    assert sorted(entry["payload"]["data"]["event"] for entry in found) == ["CREDITED", "LINE_RESTORED", "OTHER"]
+    events = await inbox.wait(3)
+    assert sorted(entry["payload"]["data"]["event"] for entry in events) == ["CREDITED", "LINE_RESTORED", "OTHER"]
     assert billing.metrics.total("completed") == 1

@@ -239,13 +239,13 @@ def test_000_61_a_stale_verification_renegotiates() -> None:
 def test_000_63_the_first_provided_candidate_wins() -> None:
     provides = {OTHER_URI: Provided(OTHER_HASH, True), URI: Provided(HASH, True)}
     foreign = "https://other.example/protocol/1.0"
-    for candidates, chosen in (((foreign, URI, OTHER_URI), URI), ((OTHER_URI, URI), OTHER_URI)):
+    for candidates, expected in (((foreign, URI, OTHER_URI), URI), ((OTHER_URI, URI), OTHER_URI)):
         machine = shop(provides)
         sent = machine.receive(source_hello(candidates).format(), 0.0)[0]
         assert isinstance(sent, SendText)
-        said = hello.parse(sent.text, "destinationHello")
-        assert (said.selected_protocol, said.selected_protocol_hash) == (chosen, provides[chosen].protocol_hash)
-        assert said.used_protocol_hash is None  # by the source it confirms an offered hash
+        answer = hello.parse(sent.text, "destinationHello")
+        assert (answer.selected_protocol, answer.selected_protocol_hash) == (expected, provides[expected].protocol_hash)
+        assert answer.used_protocol_hash is None  # by the source it confirms an offered hash
 
 
 def test_a_confirmed_hash_wins_over_a_candidate() -> None:
@@ -295,10 +295,10 @@ def test_000_53_v2_speaks_v1_to_a_v1_peer(monkeypatch: pytest.MonkeyPatch) -> No
     for module in (hello,):
         monkeypatch.setattr(module, "META_VERSIONS", ("1.0", "2.0"))
     newer = replace(source_hello(), meta_version="2.0")
-    for asked, chosen in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
+    for asked, version in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
         machine = shop()
         machine.receive(asked.format(), 0.0)
-        assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, chosen)
+        assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, version)
     source = buyer(newer)
     source.receive(old_answer.format(), 0.0)
     assert source.state is HelloState.AGREED
@@ -329,10 +329,10 @@ def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
     ],
 )
 def test_an_answer_to_somebody_else_aborts(changes: dict[str, str], code: str) -> None:
-    said = {"sessionId": "s" * 16, "destinationDid": BUYER, "sourceDid": SHOP}
+    addresses = {"sessionId": "s" * 16, "destinationDid": BUYER, "sourceDid": SHOP}
     text = destination_hello(selected=URI, used=HASH).format()
     for name, value in changes.items():
-        text = text.replace(f'"{name}":"{said[name]}"', f'"{name}":"{value}"')
+        text = text.replace(f'"{name}":"{addresses[name]}"', f'"{name}":"{value}"')
     machine = buyer()
     machine.receive(text, 0.0)
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, code)
@@ -370,13 +370,13 @@ def test_000_53_a_version_that_was_not_offered_aborts() -> None:
 
 
 def test_000_02_only_type_00_is_a_meta_message() -> None:
-    said = b'{"action": "codeGeneration", "status": "error"}'
+    body = b'{"action": "codeGeneration", "status": "error"}'
     for header in (b"\x40", b"\x80", b"\xc0"):
         machine = agreed_buyer()
-        machine.receive(header + said, 0.0)
+        machine.receive(header + body, 0.0)
         assert machine.error is None or machine.error.code != "session.peer-code"
     machine = agreed_buyer()
-    machine.receive(b"\x00" + said, 0.0)
+    machine.receive(b"\x00" + body, 0.0)
     assert error_of(machine) == "session.peer-code"
     (sent,) = agreed_buyer().apply(CodeReady(HASH), 0.0)
     assert isinstance(sent, SendBinary)

@@ -35,10 +35,10 @@ def newer(
     registry: SimulatedRegistry, index: int, members: Mapping[str, object], critical: Sequence[str] = ()
 ) -> SimulatedRegistry:
     """The registry with further members in a leaf, which it understands."""
-    made = statement.read(registry.leaves[index])
-    signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in made.by]
-    copy = registry.rewritten(index, remade(made, members, *signers, critical=critical))
-    copy.meant[index] = made
+    record = statement.read(registry.leaves[index])
+    signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in record.by]
+    copy = registry.rewritten(index, remade(record, members, *signers, critical=critical))
+    copy.meant[index] = record
     return copy
 
 
@@ -121,11 +121,11 @@ def test_members_of_newer_releases_are_read_and_never_written(kind: str, body: M
     with pytest.raises(Malformed) as refused:
         statement.parse(leaf)
     assert refused.value.code == code
-    made = statement.read(leaf)
-    assert (made.type, made.leaf) == (kind, leaf)
-    assert isinstance(made.body, kinds.Newer)
+    record = statement.read(leaf)
+    assert (record.type, record.leaf) == (kind, leaf)
+    assert isinstance(record.body, kinds.Newer)
     with pytest.raises(KeyError):
-        statement.draft(made.body, log=ORIGIN, by=(OPERATOR.key_id,), issued=0)
+        statement.draft(record.body, log=ORIGIN, by=(OPERATOR.key_id,), issued=0)
 
 
 WRONG: list[tuple[str, dict[str, object], tuple[str, ...]]] = [
@@ -168,11 +168,11 @@ async def outcome(registry: SimulatedRegistry, home: Path) -> tuple[str, set[str
     async with fetcher(registry, home) as agent:
         try:
             await agent.fetch(uri_of(), fresh=True)
-            said = ""
+            text = ""
         except VerificationFailed as failure:
-            said = f"{failure.step.value} {failure.code}"
+            text = f"{failure.step.value} {failure.code}"
         (view,) = await agent.topic(TOPIC)
-        return said, {protocol.uri for protocol in view.protocols}
+        return text, {protocol.uri for protocol in view.protocols}
 
 
 BOBS = uri_of(signer=BOB)

@@ -104,12 +104,12 @@ async def meeting(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(60))  # an event that does not come fails the test
         server, watcher = feeding("feed", home, **options), feeding("watcher", home, **options)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         provide(server, feed)
         if flow:
-            for made in (server, watcher):
-                made.agent.flow.registry.add(offer())
+            for side in (server, watcher):
+                side.agent.flow.registry.add(offer())
         port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
         wanted = {"protocols": [FEED], "did": "did:wba:feed.example"} if flow else {"protocols": [URI]}
         session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", **wanted))
@@ -148,13 +148,13 @@ async def test_a_resting_session_streams_in_the_sandbox(tmp_path: Path, idle: fl
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(idle=idle))
     try:
         async with meeting(tmp_path, sandbox=sandbox) as (session, _):
-            found = []
+            items_read = []
             async with session.stream("watch", size=8) as items:
                 async for item in items:
-                    found.append(item)
+                    items_read.append(item)
                     if idle < 1 and item < 3:
                         await until(lambda: sandbox.workers == 0)
-            assert found == list(range(8))
+            assert items_read == list(range(8))
             assert await session.call("count") == 7
     finally:
         await sandbox.close()
@@ -165,10 +165,10 @@ async def test_a_resting_session_streams_in_the_sandbox(tmp_path: Path, idle: fl
 async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
         async with session.stream("watch", size=1_000_000) as items:
-            for taken in range(1, 41):
-                assert await anext(items) == taken - 1
+            for number in range(1, 41):
+                assert await anext(items) == number - 1
                 await session.call("count")  # the other side had the time to make more
-                assert feed.made <= taken + AHEAD
+                assert feed.made <= number + AHEAD
         await feed.closed.wait()
         assert feed.made <= 40 + AHEAD
 
@@ -243,11 +243,11 @@ async def test_a_cancelled_call_stops_its_function(tmp_path: Path, flow: bool) -
 async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str, status: int, message: str) -> None:
     async with meeting(tmp_path) as (session, feed):
         items = session.stream("watch", text=text)
-        found = []
+        items_read = []
         with pytest.raises(OperationError) as failure:
             async for item in items:
-                found.append(item)
-        assert found == [0, 1, 2]
+                items_read.append(item)
+        assert items_read == [0, 1, 2]
         assert failure.value.status == status
         assert re.sub(r" Its log has trace [0-9a-f]{32}\.$", "", failure.value.message) == message
         assert feed.closed.is_set()
@@ -316,8 +316,8 @@ async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
         server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
         feed = Feed()
         provide(server, feed)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         listening = AsyncExitStack()
         port = await listening.enter_async_context(server.agent.listen("127.0.0.1", 0))
         session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]))
@@ -451,23 +451,23 @@ async def test_functions_of_the_wrong_kind_are_refused_at_the_start(tmp_path: Pa
 
     async def note(text: str = "") -> None: ...
 
-    made = feeding("feed", tmp_path)
-    async with made.agent:
+    side = feeding("feed", tmp_path)
+    async with side.agent:
         for function in (watch, count, note):
-            made.agent.provides(URI)(function)
+            side.agent.provides(URI)(function)
         with pytest.raises(Malformed) as refused:
-            await made.agent.prepare()
+            await side.agent.prepare()
         assert refused.value.code == "agent.function"
         assert "watch, count" in refused.value.message
 
 
 async def test_a_yielding_function_cannot_be_offered(tmp_path: Path) -> None:
-    made = feeding("feed", tmp_path)
-    async with made.agent:
+    side = feeding("feed", tmp_path)
+    async with side.agent:
         with pytest.raises(Malformed) as refused:
-            made.agent.offers(Feed().watch)
+            side.agent.offers(Feed().watch)
         assert refused.value.code == "agent.function"
-        assert made.agent.context.served.offers.capabilities == ()
+        assert side.agent.context.served.offers.capabilities == ()
 
 
 @pytest.mark.parametrize("flow", [False, True])
@@ -486,8 +486,8 @@ async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
     feed = Feed()
     async with AsyncExitStack() as stack:
         server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         provide(server, feed)
         port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
         for resumed in (False, True):

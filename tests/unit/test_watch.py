@@ -50,14 +50,14 @@ def watch(home: Path, *options: str) -> tuple[int, list[dict[str, Any]], str]:
     return status, [line for line in lines if "error" not in line], err + "".join(str(line) for line in lines if "error" in line)
 
 
-def kinds_of(told: list[dict[str, Any]]) -> list[str]:
-    return [finding["kind"] for finding in told]
+def kinds_of(findings: list[dict[str, Any]]) -> list[str]:
+    return [finding["kind"] for finding in findings]
 
 
 def cursors(home: Path) -> dict[str, int]:
     (file,) = (home / "watch").rglob("*.json")
-    found: dict[str, int] = json.loads(file.read_bytes())["watches"]
-    return found
+    cursors_of: dict[str, int] = json.loads(file.read_bytes())["watches"]
+    return cursors_of
 
 
 def test_a_new_watch_reports_each_later_entry_once(home: Path, registry: SimulatedRegistry) -> None:
@@ -79,10 +79,10 @@ def test_every_kind_of_entry_in_the_name_of_a_did_is_told(home: Path, registry: 
     registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
     registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), ALICE)
     registry.publish("1.0", signer=BOB, aliases=("https://alice.example/echo", uri_of()))
-    told = watch(home, "--did", ALICE.did)[1]
-    assert kinds_of(told) == ["grant", "vouch", "handler", "status", "ballot", "publish"]
-    told = watch(home, "--from", "0", "--did", ALICE.did, "--name", "all")[1]
-    assert kinds_of(told)[:5] == ["identity", "publish", "certificate", "hashedrekord", "handler"]
+    findings = watch(home, "--did", ALICE.did)[1]
+    assert kinds_of(findings) == ["grant", "vouch", "handler", "status", "ballot", "publish"]
+    findings = watch(home, "--from", "0", "--did", ALICE.did, "--name", "all")[1]
+    assert kinds_of(findings)[:5] == ["identity", "publish", "certificate", "hashedrekord", "handler"]
 
 
 def test_topics_namespaces_and_handlers_are_told(home: Path, registry: SimulatedRegistry) -> None:
@@ -96,8 +96,8 @@ def test_topics_namespaces_and_handlers_are_told(home: Path, registry: Simulated
     assert kinds_of(watch(home, "--from", "0", "--handler", wheel, "--name", "a")[1]) == ["handler", "withdrawal"]
     for number, uri in enumerate((uri_of(), uri_of().rpartition("/")[0])):
         assert kinds_of(watch(home, "--from", "0", "--handler", uri, "--name", f"b{number}")[1]) == ["publish", "handler"]
-    told = watch(home, "--from", "0", "--namespace", "bob.example", "--name", "c")[1]
-    assert kinds_of(told) == ["identity", "ballot"]
+    findings = watch(home, "--from", "0", "--namespace", "bob.example", "--name", "c")[1]
+    assert kinds_of(findings) == ["identity", "ballot"]
 
 
 def test_an_amendment_is_reported_when_announced_and_begun(home: Path, registry: SimulatedRegistry) -> None:
@@ -136,8 +136,8 @@ def test_a_watch_that_is_added_or_comes_back_loses_nothing(home: Path, registry:
     registry.publish("2.0")
     assert watch(home, "--did", BOB.did)[:2] == (0, [])
     registry.publish(signer=BOB)
-    told = watch(home, "--did", ALICE.did, "--did", BOB.did)[1]
-    assert [(one["watch"], one["index"]) for one in told] == [(f"did {ALICE.did}", 8), (f"did {BOB.did}", 9)]
+    findings = watch(home, "--did", ALICE.did, "--did", BOB.did)[1]
+    assert [(one["watch"], one["index"]) for one in findings] == [(f"did {ALICE.did}", 8), (f"did {BOB.did}", 9)]
 
 
 def test_a_fork_is_grave_with_a_proof_that_holds_alone(home: Path, registry: SimulatedRegistry) -> None:
@@ -197,8 +197,8 @@ def test_only_a_long_absence_of_a_registry_is_a_finding(home: Path, registry: Si
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
+    with receiving() as posts:
+        yield posts
 
 
 def test_a_webhook_that_fails_for_a_while_gets_every_finding(
