@@ -56,15 +56,15 @@ OTHER_FORMS = [
 @asynccontextmanager
 async def private_service() -> AsyncIterator[tuple[str, list[bytes]]]:
     """A service on loopback, and the bytes that it was sent."""
-    heard: list[bytes] = []
+    payloads: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read(100))
+        payloads.append(await reader.read(100))
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", payloads
 
 
 @pytest.mark.sample(8)
@@ -213,15 +213,15 @@ async def test_003_74_kept_addresses_are_bounded() -> None:
 @pytest.mark.threat(232)
 async def test_003_74_idle_connections_are_bounded() -> None:
     channels = Channels(Security(), [], lambda address: f"ipv4:{address}")
-    made = {}
+    channels_of = {}
     async with channels.use("127.0.0.1:1") as used:
         for port in range(2, MAX_IDLE + 3):
-            async with channels.use(f"127.0.0.1:{port}") as made[port]:
+            async with channels.use(f"127.0.0.1:{port}") as channels_of[port]:
                 pass
         # The one with a call and the newest ones are kept, the oldest one is closed.
-        for port, kept in ((1, True), (2, False), (MAX_IDLE + 2, True)):
-            async with channels.use(f"127.0.0.1:{port}") as found:
-                assert (found is {1: used, **made}[port]) is kept
+        for port, is_open in ((1, True), (2, False), (MAX_IDLE + 2, True)):
+            async with channels.use(f"127.0.0.1:{port}") as channel:
+                assert (channel is {1: used, **channels_of}[port]) is is_open
     await channels.close()
 
 

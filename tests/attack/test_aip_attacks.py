@@ -111,7 +111,7 @@ async def test_003_68_a_strict_gateway_serves_proved_callers_alone(tmp_path: Pat
         direct = await begin(stranger, "b", stub=AgentServiceStub, stream_calling="CallAgent", address=second.address)
         ended = told(await stranger.receive_feedback(direct, "b"))[1]
         # gRPC's core loses the status of a server that ends a stream while the client still writes its first message.
-        assert any(said in ended for said in ("UNAUTHENTICATED", "Internal error from Core")), ended
+        assert any(status in ended for status in ("UNAUTHENTICATED", "Internal error from Core")), ended
         assert sorted(gateway.get_registered_nodes()) == ["a", "b"]
 
 
@@ -188,11 +188,11 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
     assert statuses(gateway_with().request("m", "RegisterAgent", long)) == ["RESOURCE_EXHAUSTED"]
     assert statuses(gateway.request("m", "RegisterAgent", agent("x" * 257))) == ["INVALID_ARGUMENT"]
     assert statuses(gateway.request("m", "RegisterAgent", agent(""))) == ["INVALID_ARGUMENT"]
-    found = [
+    replies = [
         gateway.request("m", ROUTE, quest(session=f"{'s' * 200}{n}", sender="n1", receiver="n2"), f"c{n}") for n in range(150)
     ]
-    assert statuses(found[0]) == []
-    assert statuses(found[-1]) == ["RESOURCE_EXHAUSTED"]
+    assert statuses(replies[0]) == []
+    assert statuses(replies[-1]) == ["RESOURCE_EXHAUSTED"]
     calls = [
         gateway.request("m", "SubscribeToUpdates", {"subscriber_id": f"n{n}", "node_ids": ["n1"]}, f"u{n}") for n in range(300)
     ]
@@ -202,9 +202,9 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
 @pytest.mark.threat(231)
 def test_003_73_sessions_and_inquiries_of_others_are_bounded() -> None:
     node = Driven("node")
-    found = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
-    assert statuses(found[0]) == []
-    assert statuses(found[-1]) == ["RESOURCE_EXHAUSTED"]
+    replies = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
+    assert statuses(replies[0]) == []
+    assert statuses(replies[-1]) == ["RESOURCE_EXHAUSTED"]
     other = Driven("node")
     sent = other.request("m", "CallAgent", quest())
     for _ in range(300):

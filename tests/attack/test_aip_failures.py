@@ -109,9 +109,9 @@ async def test_003_06_only_a_dead_node_is_replaced() -> None:
         gateway = await network.gateway()
         asker = await network.agent("a", gateway)
         async with process(LOOPBACK, gateway) as (address, child):
-            for taken in (address, f"http://{address}", address.replace("127.0.0.1", "localhost"), "127.0.0.1:9"):
-                await refused(gateway, id="x", address=taken)
-                await refused(gateway, id="m", address=taken) if taken == address else None
+            for spelling in (address, f"http://{address}", address.replace("127.0.0.1", "localhost"), "127.0.0.1:9"):
+                await refused(gateway, id="x", address=spelling)
+                await refused(gateway, id="m", address=spelling) if spelling == address else None
             session = await begin(asker, "x", "wait")
             child.kill()
             await child.wait()
@@ -218,8 +218,8 @@ async def test_003_02_a_full_inbox_still_gets_the_end() -> None:
         waiting.cancel()
         await first.close_agent_client(session := hearing[waiting], "b")
         await asyncio.sleep(0.2)  # the end arrives while the inquiry still waits
-        found = [await second.receive_inquiry() for _ in range(2)]
-        assert [(each.session_id, each.session_status) for each in found] == [
+        inquiries = [await second.receive_inquiry() for _ in range(2)]
+        assert [(each.session_id, each.session_status) for each in inquiries] == [
             (session, SessionStatus.START_QUEST),
             (session, SessionStatus.STOP_QUEST),
         ]
@@ -262,6 +262,6 @@ async def test_003_09_a_request_for_another_tool_is_refused() -> None:
         gateway = await network.gateway()
         await network.tool(Tool.creat_function_tool(add, LOOPBACK, "sum", name="add"), gateway)
         caller = await network.agent("a", gateway)
-        for name, wanted in ((None, "3"), ("add", "3"), ("sum", "3"), ("subtract", "This tool is add, not subtract.")):
+        for name, text in ((None, "3"), ("add", "3"), ("sum", "3"), ("subtract", "This tool is add, not subtract.")):
             answer = await caller.call_tool("sum", tool_name=name, arguments={"a": 1, "b": 2})
-            assert (answer.error_message or answer.content[0].text) == wanted
+            assert (answer.error_message or answer.content[0].text) == text

@@ -47,8 +47,8 @@ async def test_waiting_bytes_of_all_calls_are_bounded() -> None:
         flow.put(bytes(12 * 1024 * 1024))
         waiting.enforce()
     assert sum(flow.size for flow in flows) <= 64 * 1024 * 1024
-    kept = [await flow.get() for flow in flows]
-    assert sum(isinstance(item, Ended) for item in kept) == 1
+    items = [await flow.get() for flow in flows]
+    assert sum(isinstance(item, Ended) for item in items) == 1
     assert await small.get() == b"small"
     flows[0].put(bytes(9))
     flows[0].close()
@@ -96,23 +96,23 @@ async def test_a_failure_of_an_application_shows_no_internals() -> None:
 
     async with nodes() as network:
         caller = await network.agent("a")
-        told = []
+        messages = []
         for function, text in ((fail, "1"), (refuse, "1"), (refuse, "one")):
             tool = await network.tool(Tool.create_function_tool(function, LOOPBACK, "t"))
-            told.append((await caller.call_tool("t", arguments={"x": text}, address=tool.address)).error_message)
+            messages.append((await caller.call_tool("t", arguments={"x": text}, address=tool.address)).error_message)
         tool = await network.tool(Tool(LOOPBACK, "t").set_process_request_handler(lambda request: fail(1)))
-        told.append((await caller.call_tool("t", arguments={}, address=tool.address)).error_message)
+        messages.append((await caller.call_tool("t", arguments={}, address=tool.address)).error_message)
     internal = "RuntimeError in the application."
-    assert told == [internal, "It is taken.", "The argument x is not of its type.", internal]
+    assert messages == [internal, "It is taken.", "The argument x is not of its type.", internal]
 
 
 @pytest.mark.threat(239)
 async def test_an_argument_cannot_replace_a_fixed_part_of_a_url() -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Api(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            paths.append(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -134,7 +134,7 @@ async def test_an_argument_cannot_replace_a_fixed_part_of_a_url() -> None:
         server.shutdown()
         thread.join()
         server.server_close()
-    assert asked == ["/u/1?tenant=mine&page=2"]
+    assert paths == ["/u/1?tenant=mine&page=2"]
 
 
 @pytest.mark.threat(238)

@@ -55,14 +55,14 @@ def swapped(base: Parameters) -> Parameters:
 @pytest.mark.threat(351)
 @pytest.mark.parametrize("bend", ["accelerate", "swap", "both"])
 def test_an_operator_can_neither_hurry_epochs_nor_swap_anchors(bend: str) -> None:
-    made = weekly()
-    wanted = made.parameters if bend == "swap" else replace(made.parameters, epoch_seconds=1)
-    wanted = wanted if bend == "accelerate" else swapped(wanted)
-    facts, root = dict(made.replay.facts), made.replay.root()
+    log = weekly()
+    target = log.parameters if bend == "swap" else replace(log.parameters, epoch_seconds=1)
+    target = target if bend == "accelerate" else swapped(target)
+    facts, root = dict(log.replay.facts), log.replay.root()
     with pytest.raises(Untrusted) as refused:
-        made.add(wanted, made.operator)
+        log.add(target, log.operator)
     assert refused.value.code == "audit.leaf" and "An amendment has bounds" in refused.value.message
-    assert (dict(made.replay.facts), made.replay.root()) == (facts, root)
+    assert (dict(log.replay.facts), log.replay.root()) == (facts, root)
 
 
 @pytest.mark.threat(351)
@@ -80,8 +80,8 @@ async def test_epochs_closed_by_future_dates_are_detected(tmp_path: Path) -> Non
         await audited(registry, tmp_path / "mirror", now=honest)
     assert refused.value.code == "audit.leaf" and f"{10 * WEEK} seconds ahead" in refused.value.message
     # Nothing of it is kept: the next audit begins where the last good one ended.
-    found = Snapshots(tmp_path / "mirror", tmp_path / "audit.key").find(NAME.origin)
-    assert found is None or found.size < registry.size
+    snapshot = Snapshots(tmp_path / "mirror", tmp_path / "audit.key").find(NAME.origin)
+    assert snapshot is None or snapshot.size < registry.size
     # A clock's cosignature of that future is one that this machine has not reached.
     registry.cosigned = None
     with pytest.raises(Untrusted) as refused:

@@ -122,20 +122,20 @@ async def test_pages_show_everything_once_and_best_first(database: str, text: st
         )
     }
     async with searching(database) as (retrieval, _):
-        found: list[str] = []
+        uris: list[str] = []
         cursor: str | None = None
         for _ in range(2_000):
             page = await retrieval.page(Query(text, limit=100, cursor=cursor))
-            found += [protocol.uri for protocol in page.protocols]
+            uris += [protocol.uri for protocol in page.protocols]
             cursor = page.next
             if cursor is None:
                 break
-            if len(found) == 100:  # what comes meanwhile is newer, and disturbs nobody
+            if len(uris) == 100:  # what comes meanwhile is newer, and disturbs nobody
                 await fill(connection, 2_001, 2_010)
-        assert cursor is None and len(found) == len(set(found)) and expected <= set(found)
-        assert all(uri.split("/p")[2].split(".")[0] > "2000" for uri in set(found) - expected)
+        assert cursor is None and len(uris) == len(set(uris)) and expected <= set(uris)
+        assert all(uri.split("/p")[2].split(".")[0] > "2000" for uri in set(uris) - expected)
     if text == "small":
-        indexes = [int(uri.split("/p")[2].split(".")[0]) for uri in found]
+        indexes = [int(uri.split("/p")[2].split(".")[0]) for uri in uris]
         assert indexes == sorted(indexes, key=lambda index: (index % 3 != 0, index % 3 != 0 and index % 4 != 0, -index))
     await connection.close()
 
@@ -270,7 +270,7 @@ async def test_a_writer_reads_what_it_wrote(api: httpx.AsyncClient, registry: Re
         assert revoked.index in await leaves(f"{path}.bundle")
         assert revoked.index in await leaves(f"{path}.bundle?since=1")
         assert revoked.index in await leaves(f"/topics/{TOPIC}.bundle")
-    assert [found["uri"] for found in (await api.get("/protocols?q=product")).json()["protocols"]] == [second.body.uri]
+    assert [protocol["uri"] for protocol in (await api.get("/protocols?q=product")).json()["protocols"]] == [second.body.uri]
     assert {version["status"] for version in (await api.get(path.rpartition("/")[0])).json()["versions"]} == {"active", "revoked"}
 
 
@@ -328,7 +328,7 @@ async def test_costly_answers_leave_room_for_others(
         if table == "words"
         else [f"{path}.bundle?since={n}" for n in range(200)]
     )
-    asked = [asyncio.create_task(api.get(target)) for target in costly]
+    tasks = [asyncio.create_task(api.get(target)) for target in costly]
     while await waiting(connection) == 0:  # noqa: ASYNC110 (PostgreSQL sets no event)
         await asyncio.sleep(0.01)
     for _ in range(20):
@@ -338,7 +338,7 @@ async def test_costly_answers_leave_room_for_others(
     assert (await api.get(f"/statements/{'0' * 64}")).status_code == 404
     await grow(registry, 0)
     await transaction.rollback()
-    answers = await asyncio.gather(*asked)
+    answers = await asyncio.gather(*tasks)
     assert {answer.status_code for answer in answers} <= {200, 503} and answers[0].status_code == 200
     if table == "words":
         refused = [answer for answer in answers if answer.status_code == 503]

@@ -103,8 +103,8 @@ async def send(api: httpx.AsyncClient, server: Server, agent: Signer, body: kind
 async def attack(api: httpx.AsyncClient, server: Server, name: str) -> tuple[str, httpx.Response]:
     """Attach a hostile wheel to a protocol of the attacker's own, which is never published: contents are read before that."""
     attacker = key_signer(f"attacker with {name}")
-    made = of(server, publication(attacker))
-    body, blobs = attached(made, wheel_for(made, HOSTILE[name][0]))
+    statement = of(server, publication(attacker))
+    body, blobs = attached(statement, wheel_for(statement, HOSTILE[name][0]))
     return name, await send(api, server, attacker, body, *blobs)
 
 
@@ -132,11 +132,11 @@ async def test_honest_wheels_pass_while_costly_ones_are_refused(api: httpx.Async
 @pytest.mark.threat(73)
 async def test_a_stop_ends_the_registry_during_hostile_work(api: httpx.AsyncClient, server: Server) -> None:
     agent = key_signer("attacker")
-    made = of(server, publication(agent))
+    statement = of(server, publication(agent))
 
     async def attach(number: int) -> None:
         text = f"# {number}\n# é漢".encode() + "é漢".encode() * ((MAX_CONTENT - 20_000) // 5)
-        body, blobs = attached(made, wheel_for(made, with_text(f"{PACKAGE}/x.py", text)))
+        body, blobs = attached(statement, wheel_for(statement, with_text(f"{PACKAGE}/x.py", text)))
         await send(api, server, agent, body, *blobs)
 
     wheels = [asyncio.create_task(attach(number)) for number in range(40)]
@@ -158,12 +158,12 @@ def work(*changes: Callable[[Files], Files]) -> list[float]:
     wheels = [wheel_for(statement, change) for change in changes]
     costs: list[list[float]] = [[] for _ in wheels]
     for _ in range(5):
-        for wheel, taken in zip(wheels, costs, strict=True):
+        for wheel, cost in zip(wheels, costs, strict=True):
             begun = time.process_time()
             with pytest.raises(TreatyError):
                 read_wheel(FILENAME, wheel)
-            taken.append(time.process_time() - begun)
-    return [min(taken) for taken in costs]
+            cost.append(time.process_time() - begun)
+    return [min(cost) for cost in costs]
 
 
 ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0")

@@ -62,8 +62,8 @@ class Hotel:
         result = self.results.get(request["method"], {})
         if isinstance(result, bytes):
             return result
-        said = result if isinstance(result, dict) and "jsonrpc" in result else {"id": request.get("id"), "result": result}
-        return response(json.dumps(said).encode())
+        reply = result if isinstance(result, dict) and "jsonrpc" in result else {"id": request.get("id"), "result": result}
+        return response(json.dumps(reply).encode())
 
     def remote(self, *methods: dict[str, Any], **document: Any) -> RemoteMethods:
         """A caller of an OpenRPC document with these methods."""
@@ -83,8 +83,8 @@ def response(body: bytes, head: str = "Content-Type: application/json", status: 
 def method(name: str = "search", schema: Any = None, result: Any = None) -> dict[str, Any]:
     """An OpenRPC method with one parameter."""
     query = {"name": "query", "required": True, "schema": TEXT if schema is None else schema}
-    made: dict[str, Any] = {"name": name, "params": [query]}
-    return made | ({} if result is None else {"result": {"name": "result", "schema": result}})
+    method_entry: dict[str, Any] = {"name": name, "params": [query]}
+    return method_entry | ({} if result is None else {"result": {"name": "result", "schema": result}})
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ async def test_a_method_is_called_once_by_name_or_by_position(hotel: Hotel) -> N
 @pytest.mark.parametrize("place", ["arguments", "result"])
 async def test_a_schema_that_costs_too_much_is_not_used(hotel: Hotel, schema: Any, place: str) -> None:
     loop = {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}} if "Loop" in str(schema) else {}
-    made = method(schema=schema) if place == "arguments" else method(result=schema)
-    remote = hotel.remote(made, components=loop)
+    description = method(schema=schema) if place == "arguments" else method(result=schema)
+    remote = hotel.remote(description, components=loop)
     assert list(await remote.list()) == ["search"], "it can be listed"
     assert await refused(remote) == "rpc.answer"
     assert hotel.asked == []
@@ -284,14 +284,14 @@ def test_only_the_named_interfaces_are_read() -> None:
         {"type": "NaturalLanguageInterface", "protocol": "openrpc", "url": URL},
         *[{"type": "StructuredInterface", "protocol": "MCP", "url": URL}] * 20,
     ]
-    found = parse(json.dumps({"interfaces": listed}).encode(), f"https://{HOST}/a/ad.json")
-    assert isinstance(found, AgentDescription)
-    assert len(found.interfaces) == 16
-    assert found.interfaces[:4] == (
+    description = parse(json.dumps({"interfaces": listed}).encode(), f"https://{HOST}/a/ad.json")
+    assert isinstance(description, AgentDescription)
+    assert len(description.interfaces) == 16
+    assert description.interfaces[:4] == (
         RemoteInterface("openrpc", f"https://{HOST}/a/rpc.json", "Rooms."),
         RemoteInterface("openrpc", f"https://{HOST}/a/ad.json", document={"openrpc": "1"}),
         RemoteInterface("mcp", URL),
         RemoteInterface("mcp", URL),
     )
     with pytest.raises(TreatyError, match="treaty call"):
-        _ = found.address
+        _ = description.address

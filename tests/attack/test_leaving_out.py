@@ -206,9 +206,9 @@ async def test_a_cached_version_reads_its_topic_once(tmp_path: Path, monkeypatch
         read, about = [], SeenLeaves.about
 
         def counted(memory: SeenLeaves, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
-            found = about(memory, origin, subjects)
-            read.extend(found)
-            return found
+            leaves = about(memory, origin, subjects)
+            read.extend(leaves)
+            return leaves
 
         monkeypatch.setattr(SeenLeaves, "about", counted)
         assert agent.cached(verified.hash) is verified
@@ -352,7 +352,7 @@ async def test_a_newer_handler_outside_a_full_list_is_asked_about(tmp_path: Path
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
         assert (await agent.fetch(uri_of())).package.version == "2"
     registry.attach(release="3")
-    registry.left_out.add(indexes(registry, kinds.Handler, lambda made: made.author.text == BOB.did)[-1])
+    registry.left_out.add(indexes(registry, kinds.Handler, lambda statement: statement.author.text == BOB.did)[-1])
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(BOB,))
     assert failure.code == "lock.contradicted" and "--accept-change" in failure.fix

@@ -117,11 +117,11 @@ async def test_decisions_unlinked_to_the_seen_one_stop(decided: SimulatedRegistr
         "endless": {"epoch": 9, "previous": "cd" * 32},
     }
     hidden = other_decision(decided, TOPIC, **lies[lie])
-    made = newest_decision(decided)
+    decision = newest_decision(decided)
     decided.left_out.add(hidden)
-    other_decision(decided, TOPIC, epoch=3, previous=made.id, input=kinds.Input(decided.size, decided.root().hex()))
+    other_decision(decided, TOPIC, epoch=3, previous=decision.id, input=kinds.Input(decided.size, decided.root().hex()))
     decided.left_out.remove(hidden)
-    assert made.id != last
+    assert decision.id != last
     failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     # Whoever gets the file sees it too, except where the decision before has a later epoch: no rule of the log was broken by two.
@@ -171,7 +171,7 @@ def input_of(registry: SimulatedRegistry) -> kinds.Input:
 async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp_path: Path) -> None:
     await followed(decided, tmp_path, 3)
     before = decided.left_out.copy()
-    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) in (1, 2)):
+    for index in indexes(decided, kinds.Decision, lambda statement: getattr(statement.body, "epoch", 0) in (1, 2)):
         decided.left_out.add(index)
     await topic_stops(decided, tmp_path, "memory.contradicted")
     decided.left_out = before
@@ -182,7 +182,7 @@ async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp
 async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
     voted(decided)
     await seen(decided, tmp_path)
-    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) == 1):
+    for index in indexes(decided, kinds.Decision, lambda statement: getattr(statement.body, "epoch", 0) == 1):
         decided.left_out.add(index)
     await topic_stops(decided, tmp_path, "memory.contradicted")
     await stops(decided, tmp_path, "memory.contradicted")

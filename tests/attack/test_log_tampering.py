@@ -54,12 +54,12 @@ def rejects(leaves: Sequence[bytes], *blobs: bytes) -> tuple[int, Untrusted]:
 
 
 def serving(*blobs: bytes) -> Callable[[str], bytes]:
-    known = {hex_digest(data): data for data in blobs}
+    by_digest = {hex_digest(data): data for data in blobs}
 
     def blob(sha256: str) -> bytes:
-        if sha256 not in known:
+        if sha256 not in by_digest:
             raise NotFound("blob.missing", f"There is no blob {sha256}.")
-        return known[sha256]
+        return by_digest[sha256]
 
     return blob
 
@@ -70,9 +70,9 @@ def decision_indexes(log: LogBuilder) -> list[int]:
 
 def resigned(log: LogBuilder, index: int, **changes: object) -> bytes:
     """A decision with other contents, signed by the operator as if nothing were."""
-    made = statement.parse(log.leaves[index])
-    body = msgspec.structs.replace(made.body, **changes)
-    return signed(body, log.operator, issued=made.issued).leaf
+    decision = statement.parse(log.leaves[index])
+    body = msgspec.structs.replace(decision.body, **changes)
+    return signed(body, log.operator, issued=decision.issued).leaf
 
 
 def test_the_honest_log_is_accepted(honest: LogBuilder) -> None:

@@ -80,8 +80,8 @@ class Recording:
 async def agent(
     folder: Path, change: Callable[[dict[str, Any]], object] | None = None, identity: Identity | None = None
 ) -> AsyncIterator[Agent]:
-    async with Agent(identity or Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as made:
-        yield made
+    async with Agent(identity or Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as one_agent:
+        yield one_agent
 
 
 @asynccontextmanager
@@ -232,13 +232,13 @@ def test_a_destination_that_mistakes_the_source_is_refused() -> None:
 
 @pytest.mark.threat(173)
 def test_a_refusal_names_the_code_only_if_it_begins_with_it() -> None:
-    for said, code in [
+    for summary, code in [
         ("session.role: no", "session.role"),
         ("session.roles: no", "hello.refused"),
         ("no session.role", "hello.refused"),
     ]:
         machine = buyer()
-        machine.receive(verdict(0, "rejected", summary=said), 0.0)
+        machine.receive(verdict(0, "rejected", summary=summary), 0.0)
         assert machine.error is not None
         assert machine.error.code == code
 

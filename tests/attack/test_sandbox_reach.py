@@ -89,11 +89,11 @@ async def test_no_file_gives_away_a_path_or_the_login_name_of_the_host() -> None
     )
     async with probe() as inside:
         assert await inside.run(search) == []
-        found = await inside.run(names)
-        assert found
-        assert [name for name in found if not name.startswith(("/python/", "/treaty/", "/handler/"))] == []
-        told = await inside.run("import sys; value = str([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.path, sys.argv])")
-        assert [word for word in private if word in told] == []
+        names_read = await inside.run(names)
+        assert names_read
+        assert [name for name in names_read if not name.startswith(("/python/", "/treaty/", "/handler/"))] == []
+        paths = await inside.run("import sys; value = str([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.path, sys.argv])")
+        assert [word for word in private if word in paths] == []
 
 
 @pytest.mark.threat(49)

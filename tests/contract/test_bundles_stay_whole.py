@@ -60,8 +60,8 @@ class Reader:
         """What a bundle is found to lack when leaves are taken out of it."""
         bundle = parse_bundle((await self._api.get(path)).content)
         leaves = tuple(leaf for leaf in bundle.leaves if leaf.index not in indexes)
-        kept = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
-        answer = RegistryAnswer(examine(kept, self.trusted, now=None, max_age=0), kept.uri, kept.topic)
+        rest = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
+        answer = RegistryAnswer(examine(rest, self.trusted, now=None, max_age=0), rest.uri, rest.topic)
         return [leaf.index for leaf in left_out(answer, self._seen.about(self.origin, answer.subjects))]
 
 
@@ -127,8 +127,8 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     early = [publication(alice, f"early-{number}") for number in range(3)]
-    for made in early:
-        await publish(api, alice, made)
+    for statement in early:
+        await publish(api, alice, statement)
     await publish(api, bob, publication(bob, "first"))
     await say(api, alice, kinds.Status(early[1].body.uri, "deprecated"))
     await reader.read(BY_TOPIC)

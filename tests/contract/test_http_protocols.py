@@ -74,8 +74,8 @@ async def test_strangers_do_not_crowd_out_the_publisher(
 
 async def test_statuses_are_in_the_record_at_once(api: httpx.AsyncClient, alice: Signer) -> None:
     old, new = publication(alice), publication(alice, version="2.0")
-    for made in (old, new):
-        await publish(api, alice, made)
+    for statement in (old, new):
+        await publish(api, alice, statement)
     handler = await attach(api, alice, old)
     assert isinstance(handler.body, kinds.Handler)
     path = "/protocols/alice.example/product-info/1.0"
@@ -197,9 +197,9 @@ async def test_search_reads_english_and_chinese_alike(api: httpx.AsyncClient, al
         alice, "small-talk", title="Small talk between Agents", summary="Greeting, weather; ＡＢＣ.", topic="social/chat"
     )
     mixed = described(alice, "weather", title="Weather 天气", summary="Ask for the forecast of a city.", topic="world/weather")
-    for made in (shop, chat, mixed):
-        await publish(api, alice, made)
-    wanted = {
+    for statement in (shop, chat, mixed):
+        await publish(api, alice, statement)
+    hits = {
         "商品": [shop],
         "商品查询": [],  # not next to each other in that order anywhere
         "查询商品": [shop],
@@ -220,9 +220,9 @@ async def test_search_reads_english_and_chinese_alike(api: httpx.AsyncClient, al
         "'); drop table protocols; --": [],
         "": [mixed, chat, shop],
     }
-    for q, expected in wanted.items():
+    for q, expected in hits.items():
         answer = (await api.get("/protocols", params={"q": q})).json()
-        assert [entry["uri"] for entry in answer["protocols"]] == [made.body.uri for made in expected], q
+        assert [entry["uri"] for entry in answer["protocols"]] == [statement.body.uri for statement in expected], q
         assert answer["next"] is None
 
 

@@ -134,9 +134,9 @@ async def test_a_fault_of_ours_says_nothing_of_itself(
 
 async def test_reads_from_memory_survive_a_lost_database(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
-    kept = await api.get(RECORD)
+    before = await api.get(RECORD)
     await registry.pool.close()
-    assert (await api.get(RECORD)).content == kept.content
+    assert (await api.get(RECORD)).content == before.content
     for path in ("/protocols?q=other", "/topics", "/protocols/alice.example/other/1.0", "/health/ready"):
         response = await api.get(path)
         problem(response, 503, "database.unreachable")
@@ -189,8 +189,8 @@ async def test_a_post_is_seen_at_once_by_whoever_waits_for_its_receipt(
         signed = alice.statement(kinds.Status(statement.body.uri, state), issued=NOW + number)  # type: ignore[arg-type]
         receipt = await post(api, signed)
         assert receipt.status_code == 201
-        found = await api.get(f"/statements/{signed.id}")
-        assert found.content == signed.leaf
+        answer = await api.get(f"/statements/{signed.id}")
+        assert answer.content == signed.leaf
 
     await asyncio.gather(*map(write_and_read, range(40)))
     assert (await api.get(RECORD)).status_code == 200

@@ -109,10 +109,10 @@ def _issuer(root: bytes, bundle: bytes) -> int:
     """Which authority of a trusted root issued the certificate of a bundle."""
     raw = json.loads(bundle)["verificationMaterial"]["certificate"]["rawBytes"]
     certificate = x509.load_der_x509_certificate(base64.b64decode(raw))
-    wanted = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    identifier = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
     for number, authority in enumerate(json.loads(root)["certificateAuthorities"]):
         ca = x509.load_der_x509_certificate(base64.b64decode(authority["certChain"]["certificates"][0]["rawBytes"]))
-        if ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest == wanted:
+        if ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest == identifier:
             return number
     raise AssertionError("another authority")
 
@@ -160,12 +160,12 @@ async def test_timestamps_are_granted_or_rejected_in_their_own_form(api: httpx.A
     rejected = await api.post(path, content=b"nonsense", headers=query)
     assert (rejected.status_code, rejected.headers["content-type"]) == (400, "application/timestamp-reply")
     imprint = hashlib.sha256(b"what is stamped").digest()
-    asked = bytes.fromhex("30360201013031300d060960864801650304020105000420") + imprint
-    granted = await api.post(path, content=asked, headers=query)
+    request = bytes.fromhex("30360201013031300d060960864801650304020105000420") + imprint
+    granted = await api.post(path, content=request, headers=query)
     assert (granted.status_code, granted.headers["content-type"]) == (201, "application/timestamp-reply")
     assert imprint in granted.content and imprint not in rejected.content
-    problem(await api.post(path, content=asked, headers=JSON), 415, "http.media-type")
-    problem(await api.post(path, content=asked + bytes(1_024), headers=query), 413, "http.too-large")
+    problem(await api.post(path, content=request, headers=JSON), 415, "http.media-type")
+    problem(await api.post(path, content=request + bytes(1_024), headers=query), 413, "http.too-large")
 
 
 async def test_what_other_clients_read_is_there_in_their_formats(api: httpx.AsyncClient, registry: Registry) -> None:

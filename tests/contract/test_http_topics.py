@@ -33,8 +33,8 @@ async def test_topics_are_listed_by_name(api: httpx.AsyncClient, alice: Signer, 
 
 async def test_a_topic_before_its_first_decision(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
     ours, theirs = publication(alice), publication(bob)
-    for agent, made in ((alice, ours), (bob, publication(bob, version="3.0"))):
-        await publish(api, agent, made)
+    for agent, statement in ((alice, ours), (bob, publication(bob, version="3.0"))):
+        await publish(api, agent, statement)
     await say(api, alice, ballot(registry, 0, ours.body.document.sha256))
     answer = (await api.get(f"/topics/{TOPIC}")).json()
     assert answer.keys() == {"topic", "electorate", "epoch", "candidates", "matrix", "decision", "proof"}
@@ -105,21 +105,21 @@ async def test_a_withdrawal_is_told_and_votes_for_it_are_refused(
     ]
     refused = ballot(registry, 0, newer.body.document.sha256, ours.body.document.sha256)
     size = registry.head.size
-    told = f"ballot.tiers: {ours.body.uri} was yanked by its publisher.*{newer.body.uri}"
-    problem(await post(api, alice.statement(refused)), 422, told)
+    sentence = f"ballot.tiers: {ours.body.uri} was yanked by its publisher.*{newer.body.uri}"
+    problem(await post(api, alice.statement(refused)), 422, sentence)
     assert registry.head.size == size
     await say(api, alice, kinds.Status(ours.body.uri, "active"))
     await say(api, alice, refused)
 
 
 async def test_a_voter_learns_seq_and_epoch(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    asked = {"topic": TOPIC, "did": alice.did}
+    params = {"topic": TOPIC, "did": alice.did}
     for seq in range(3):
-        assert (await api.get("/ballots", params=asked)).json() == {"seq": seq, "epoch": 0}
+        assert (await api.get("/ballots", params=params)).json() == {"seq": seq, "epoch": 0}
         await say(api, alice, ballot(registry, seq))
     await registry.decide()
-    assert (await api.get("/ballots", params=asked)).json() == {"seq": 3, "epoch": 1}
-    assert (await api.get("/ballots", params=asked | {"topic": "another"})).json() == {"seq": 0, "epoch": 1}
+    assert (await api.get("/ballots", params=params)).json() == {"seq": 3, "epoch": 1}
+    assert (await api.get("/ballots", params=params | {"topic": "another"})).json() == {"seq": 0, "epoch": 1}
 
 
 async def test_impossible_topics_and_voters_are_refused(api: httpx.AsyncClient, alice: Signer) -> None:

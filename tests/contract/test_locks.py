@@ -219,11 +219,11 @@ LIST = "import json, importlib.metadata as m; print(json.dumps([(d.name, d.versi
 def test_make_installs_exactly_the_lock(index: Index, tmp_path: Path, target: str, lock: str, offline: bool) -> None:
     tree = clone(index, tmp_path)
     variables = environment(index, tmp_path, **({"UV_OFFLINE": "1"} if offline else {}))
-    said = run("make", f"PYTHON={sys.executable}", f".venv/{target}", environment=variables, folder=tree)
-    assert "uv pip check" in said  # make ends with its status
-    found = installed(tree / ".venv" / "bin" / "python")
+    output = run("make", f"PYTHON={sys.executable}", f".venv/{target}", environment=variables, folder=tree)
+    assert "uv pip check" in output  # make ends with its status
+    versions = installed(tree / ".venv" / "bin" / "python")
     uv = {"uv": pins(tree / "requirements-dev.lock")["uv"]}  # installs all others
-    assert found == locked(pins(tree / lock)) | uv
+    assert versions == locked(pins(tree / lock)) | uv
 
 
 @pytest.mark.deep

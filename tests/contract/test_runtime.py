@@ -148,8 +148,8 @@ async def test_a_session_moves_unchanged_to_another_sandbox(tmp_path: Path, isol
         seeds = set()
         for round in range(1, 4):
             for handler in (first, second, third):  # each time in the place of the one that is asked next
-                told, seed = await remember(handler, round)
-                assert told == list(range(1, round + 1))
+                numbers, seed = await remember(handler, round)
+                assert numbers == list(range(1, round + 1))
                 seeds.add(seed)
         assert len(seeds) == 3
         assert sandbox.workers == 2
@@ -238,7 +238,7 @@ async def test_the_shop_answers_the_same_with_and_without_rest(sandbox: SandboxR
     async def replies(*, resting: bool) -> list[bytes]:
         handler = await sandbox.open(shop, "provider", local=LOCAL, peer=PEER)
         await handler.handle(Opened())
-        said = []
+        messages = []
         for number in range(3):
             (invoke,) = await handler.handle(Received(peer=PEER, data=encode_json({**request, "messageId": f"m{number}"})))
             assert isinstance(invoke, Invoke)
@@ -246,9 +246,9 @@ async def test_the_shop_answers_the_same_with_and_without_rest(sandbox: SandboxR
                 await rest(handler)  # also between a question and its answer
             (send,) = await handler.handle(Result(call=invoke.call, value=laptop))
             assert isinstance(send, Send)
-            said.append(send.data)
+            messages.append(send.data)
         await handler.close()
-        return said
+        return messages
 
     assert await replies(resting=True) == await replies(resting=False)
 

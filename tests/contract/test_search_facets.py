@@ -66,8 +66,8 @@ async def attach_package(
 async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
     names = ("bare", "echo", "free", "built")
     bare, echo, free, built = (publication(alice, name) for name in names)
-    for made in (bare, echo, free, built):
-        await publish(api, alice, made)
+    for statement in (bare, echo, free, built):
+        await publish(api, alice, statement)
     await attach(api, alice, echo)
     await attach_package(api, alice, free, ALL, bundle_by(OWN), is_code_free=True)
     await attach_package(api, alice, built, {"1.json": ALL["1.json"]}, bundle_by(GITHUB))
@@ -209,8 +209,8 @@ async def test_an_empty_filter_is_none_and_an_unknown_value_is_refused(api: http
     names = ("topic", "state", "origin", "namespace", "signed", "coverage", "handler")
     assert await found(api, **dict.fromkeys(names, "")) == ["p"]
     for facet, values in VALUES.items():
-        said = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.query")
-        assert all(value in said["detail"] for value in values)
+        answer = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.query")
+        assert all(value in answer["detail"] for value in values)
 
 
 async def test_the_answer_says_its_order_and_a_bound(api: httpx.AsyncClient, alice: Signer) -> None:

@@ -219,8 +219,13 @@ class Image:
         if not data.exists():
             data.mkdir(mode=0o700)
             os.chown(data, USER, USER)
-        given = {"HOME": "/data", "PATH": "/opt/treaty/bin", "TREATY_REGISTRY_DATA": "/data", "TREATY_WITNESS_DATA": "/data"}
-        variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (given | self.variables).items())]
+        variables_of = {
+            "HOME": "/data",
+            "PATH": "/opt/treaty/bin",
+            "TREATY_REGISTRY_DATA": "/data",
+            "TREATY_WITNESS_DATA": "/data",
+        }
+        variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (variables_of | self.variables).items())]
         words = [*variables, sys.executable, "-c", CONFINE, self.root, USER, "/opt/treaty/bin/treaty-registry"]
         mounts = "\n".join([*self._mounts(data), 'exec "$@"'])
         command = ["unshare", "--mount", "--ipc", "--uts", "sh", "-ec", mounts, "sh", *words, *arguments, "--json"]
@@ -266,10 +271,10 @@ async def serves_with_all_parts(root: Path, folder: Path, database: str, versity
         image = Image(root, folder, {**shared, **blobs, **store})
         async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
             try:
-                made = await image.start("registry", "init", "--origin", ORIGIN)
+                output = await image.start("registry", "init", "--origin", ORIGIN)
                 witnesses = []
                 for name in ("w1.example", "w2.example"):
-                    about = await image.start(name, "witness", "--port", str(free_port()), "--name", name, "--log", made["key"])
+                    about = await image.start(name, "witness", "--port", str(free_port()), "--name", name, "--log", output["key"])
                     witnesses.append(f"{about['url']}#{about['key']}")
                 image.variables["TREATY_REGISTRY_WITNESS"] = " ".join(witnesses)
                 assert (await image.start("registry", "serve")).get("size") == 2

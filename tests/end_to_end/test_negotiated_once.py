@@ -189,14 +189,14 @@ async def agent(
     """An agent, with a language model or without."""
     network, config = registry.network(), AgentConfig(Policy(**{"report_delay": 0, **policy}), TIMEOUTS, home=home / domain)
     if model is None:
-        async with Agent(identity(domain), str(NAME), config, network=network) as made:
-            yield made
+        async with Agent(identity(domain), str(NAME), config, network=network) as one_agent:
+            yield one_agent
         return
     async with (
         opened(model, patience=patience, fix_rounds=1) as negotiators,
-        Agent(identity(domain), str(NAME), config, network=network, negotiators=negotiators) as made,
+        Agent(identity(domain), str(NAME), config, network=network, negotiators=negotiators) as one_agent,
     ):
-        yield made
+        yield one_agent
 
 
 @asynccontextmanager
@@ -236,8 +236,8 @@ async def test_the_next_pair_needs_no_model(
         agent(registry, tmp_path, CUSTOMER, model, report=True, publish=True) as customer,
     ):
         assert not await meet(customer, url, business, requirement=requirement)
-        asked = sorted(model.seen)
-        assert asked == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
+        requests = sorted(model.seen)
+        assert requests == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
         assert await meet(customer, url, business, requirement=requirement)  # by hash, on both sides
     bodies = [statement.body for _, statement in registry.statements()]
     (published,) = [body for body in bodies if isinstance(body, kinds.Publish) and body.topic == plan.topic]
@@ -254,7 +254,7 @@ async def test_the_next_pair_needs_no_model(
     ):
         assert not await meet(customer, url, business, topic=plan.topic)
         assert await meet(customer, url, business, topic=plan.topic)
-    assert sorted(model.seen) == asked
+    assert sorted(model.seen) == requests
 
 
 async def published_here(agent: Agent) -> None:
@@ -277,7 +277,7 @@ async def test_the_same_seller_serves_everybody_without_a_model(
         assert seller.metrics().protocols == 0
         assert not await meet(customer, url, TRAINS, requirement=requirement)
         await published_here(seller)
-        asked, spend = len(model.seen), seller.metrics().model
+        requests, spend = len(model.seen), seller.metrics().model
         assert spend is not None
         assert (spend.calls, spend.strangers) == (3, 3)
         (served,) = seller.context.served.published
@@ -287,11 +287,11 @@ async def test_the_same_seller_serves_everybody_without_a_model(
             assert await meet(third, url, TRAINS, topic=plan.topic)
         async with agent(registry, tmp_path, "fourth.example", model, publishers=TRUSTED) as fourth:
             assert not await meet(fourth, url, TRAINS, requirement=requirement)
-        assert len(model.seen) == asked
+        assert len(model.seen) == requests
         # This one writes code of its own, since it does not trust the publisher; the seller needs no model for it.
         async with agent(registry, tmp_path, "fifth.example", model) as fifth:
             assert not await meet(fifth, url, TRAINS, requirement=requirement)
-        assert sorted(model.seen[asked:]) == ["consider", "draft", "handler", "tests"]
+        assert sorted(model.seen[requests:]) == ["consider", "draft", "handler", "tests"]
         spend = seller.metrics().model
         assert spend is not None
         assert spend.calls == 3

@@ -94,8 +94,8 @@ async def run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
                 assert await server.ready()
                 publisher = await asyncio.to_thread(treaty, tmp_path / "publisher", "identity", "new")
                 await asyncio.to_thread(treaty, tmp_path / "publisher", "trust", "add", server.about["base_url"], "--yes")
-                made = await asyncio.to_thread(treaty, tmp_path / "publisher", "publish", str(PROTOCOL))
-                await meet(server, made["uri"], publisher["did"], options, tmp_path)
+                published_protocol = await asyncio.to_thread(treaty, tmp_path / "publisher", "publish", str(PROTOCOL))
+                await meet(server, published_protocol["uri"], publisher["did"], options, tmp_path)
                 async with httpx.AsyncClient(base_url=server.about["base_url"], trust_env=False) as client:
                     # What a stranger puts into a request reaches nothing.
                     for path in (f"/identities/did:wba:{CUSTOMER}", f"/standing/did:wba:{SELLER}", "/protocols?q=192.0.2.7"):
@@ -120,7 +120,7 @@ async def test_a_run_is_one_trace_and_tells_no_secret(run: Run) -> None:
     for name, text in (("log", run.log), ("metrics", run.metrics), ("traces", "\n".join(run.traces.raw))):
         assert text, name
         assert _DID.findall(text) == [], name
-        assert [found for found in _ADDRESS.findall(text) if _is_address(found)] == [], name
+        assert [address for address in _ADDRESS.findall(text) if _is_address(address)] == [], name
         assert [word for word in (CUSTOMER, SELLER, "hunter2", "Bearer", *run.secrets) if word in text] == [], name
     lines = [json.loads(line) for line in run.log.splitlines()]
     committed = [line for line in lines if line["event"] == "request" and line.get("statements")]

@@ -158,20 +158,31 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
         async with asyncio.timeout(WITHIN):
             while b"\n302\n" not in objects().get("tiles/checkpoint", b""):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.2)
-        found = {path.removeprefix("tiles/"): content for path, content in objects().items() if path.startswith("tiles/tile/")}
+        stored_tiles = {
+            path.removeprefix("tiles/"): content for path, content in objects().items() if path.startswith("tiles/tile/")
+        }
         # Everything below the checkpoint is there, byte for byte as a node serves it, and no partial tile beside its full one.
-        assert {"tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/0/001.p/46", "tile/entries/001.p/46"} <= found.keys()
-        assert not [path for path in found if path.startswith(("tile/0/000.p", "tile/entries/000.p"))]
-        for path, content in found.items():
+        assert {
+            "tile/0/000",
+            "tile/entries/000",
+            "tile/1/000.p/1",
+            "tile/0/001.p/46",
+            "tile/entries/001.p/46",
+        } <= stored_tiles.keys()
+        assert not [path for path in stored_tiles if path.startswith(("tile/0/000.p", "tile/entries/000.p"))]
+        for path, content in stored_tiles.items():
             assert (await get(node.port, f"/{path}")).content == content
-        assert decode_bundle(found[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
+        assert decode_bundle(stored_tiles[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
         # The static site beside them has the headers of a registry's answers.
         async with asyncio.timeout(WITHIN):
             while b'"size":302' not in objects().get("tiles/site.json", b""):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.2)
-        kept = obstore.get(S3Store(BUCKET), "tiles/log").attributes
+        attributes = obstore.get(S3Store(BUCKET), "tiles/log").attributes
         answer = await get(node.port, "/log")
-        assert (kept["Content-Type"], kept["Cache-Control"]) == (answer.headers["content-type"], answer.headers["cache-control"])
+        assert (attributes["Content-Type"], attributes["Cache-Control"]) == (
+            answer.headers["content-type"],
+            answer.headers["cache-control"],
+        )
         # Another leader continues where the first one stopped.
         leader = await servers.leader()
         await leader.kill()

@@ -237,7 +237,7 @@ class SourcePeer:
         return await self.agree(socket, common[0]["id"])
 
     async def propose(self, socket: WebSocket, id: str, **fields: Any) -> dict[str, Any]:
-        wanted = {
+        proposal = {
             "id": id,
             "version": id.rpartition(":")[2],
             "requiredCapabilities": ["query", "stream"],
@@ -250,7 +250,7 @@ class SourcePeer:
             "requiredCapabilities": ["send", "receive"],
             "rationale": "Fallback for minimal functionality",
         }
-        return await self.say(socket, "protocol-proposal", {"proposedProtocol": wanted, "fallbackProtocol": fallback}, **fields)
+        return await self.say(socket, "protocol-proposal", {"proposedProtocol": proposal, "fallbackProtocol": fallback}, **fields)
 
     async def offer(self, socket: WebSocket, id: str, **fields: Any) -> dict[str, Any]:
         payload = {"protocol": id, "parameters": dict(self.parameters), "extensions": EXTENSIONS}
@@ -301,21 +301,21 @@ class SourcePeer:
         payload, reply = message["payload"], {"replyTo": message["messageId"]}
         match message["action"]:
             case "initialize" if payload["requestCapabilities"]:
-                told = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT}
-                await self.say(socket, "capabilities-exchange", told, **reply)
+                capabilities = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT}
+                await self.say(socket, "capabilities-exchange", capabilities, **reply)
             case "protocol-proposal":
-                wanted = payload["proposedProtocol"]
-                accepted = {"id": wanted["id"], "version": wanted["version"]}
+                proposal = payload["proposedProtocol"]
+                accepted = {"id": proposal["id"], "version": proposal["version"]}
                 accepted["providedCapabilities"] = ["query", "stream", "batch"]
                 accepted["comments"] = "Can provide batch capability as optional enhancement"
                 await self.say(socket, "protocol-response", {"response": "accept", "acceptedProtocol": accepted}, **reply)
             case "parameter-negotiation" if self.refuses is not None:
                 await self.say(socket, "error", self.refuses, **reply)
             case "parameter-negotiation":
-                known = {name: value for name, value in payload["parameters"].items() if name in KNOWN}
-                known |= {name: 32768 for name in known if name == "chunkSize"}
+                parameters = {name: value for name, value in payload["parameters"].items() if name in KNOWN}
+                parameters |= {name: 32768 for name in parameters if name == "chunkSize"}
                 shared = {name: value for name, value in payload.get("extensions", {}).items() if name in EXTENSIONS}
-                answer = {"protocol": payload["protocol"], "acceptedParameters": known, "extensions": shared}
+                answer = {"protocol": payload["protocol"], "acceptedParameters": parameters, "extensions": shared}
                 answer["comments"] = "Modified chunk size due to resource constraints and increased timeout"
                 await self.say(socket, "parameter-response", answer, **reply)
             case "protocol-confirmation":

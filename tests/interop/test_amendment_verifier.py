@@ -52,7 +52,7 @@ def test_both_have_the_same_bounds() -> None:
     assert base.reputation is not None
     anchors = tuple(f"many-{number}.example" for number in range(10, 40))
     base = replace(base, max_candidates=8, reputation=replace(base.reputation, anchors=anchors, rounds=8, cap_share=6))
-    taken = 0
+    changes = 0
     for _ in range(3000):
         before = replace(base, epoch_seconds=random.choice((1, 86_400, 604_800)))
         after = moved(random, before)
@@ -67,8 +67,8 @@ def test_both_have_the_same_bounds() -> None:
             assert str(broken)
         else:
             check_amendment(before, after)
-            taken += before != after
-    assert 100 < taken < 2900, "both sides of the bounds were met"
+            changes += before != after
+    assert 100 < changes < 2900, "both sides of the bounds were met"
 
 
 def bounded_log() -> LogBuilder:
@@ -101,12 +101,12 @@ def findings(log: LogBuilder, leaves: list[bytes] | None = None) -> list[Finding
 
 def in_force(log: LogBuilder) -> list[tuple[int, str]]:
     """Return the epochs and the parameters of their decisions."""
-    found: list[tuple[int, str]] = []
+    parameters_of: list[tuple[int, str]] = []
     for leaf in log.leaves:
         body: Any = verify_election.read_leaf(leaf, 0)
         if body.kind == "decision":
-            found.append((body.body["epoch"], body.body["parameters"]))
-    return found
+            parameters_of.append((body.body["epoch"], body.body["parameters"]))
+    return parameters_of
 
 
 def test_both_hold_announced_parameters_from_the_same_epoch() -> None:

@@ -96,9 +96,9 @@ def fetcher(loopback: Loopback, policy: Policy) -> Callable[[Did], Any]:
 @asynccontextmanager
 async def shop(folder: Path, sdk: Any, profile: str, script: Script, policy: Policy) -> AsyncIterator[tuple[Party, int, Any]]:
     """A listening agent that negotiates, its port, and an identity of the SDK whose document is served."""
-    made = await asyncio.to_thread(sdk.call, "create", host="sdk.example", path=["u"], profile=profile)
+    created = await asyncio.to_thread(sdk.call, "create", host="sdk.example", path=["u"], profile=profile)
     loopback = Loopback(folder)
-    async with loopback.serving(answering(json.dumps(made["document"]).encode()), "sdk.example"):
+    async with loopback.serving(answering(json.dumps(created["document"]).encode()), "sdk.example"):
         fetch = fetcher(loopback, policy)
         seller = party("shop", folder, negotiators=ScriptedNegotiators(script), policy=policy, fetch=fetch)
 
@@ -110,7 +110,7 @@ async def shop(folder: Path, sdk: Any, profile: str, script: Script, policy: Pol
             return LAPTOP
 
         async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
-            yield seller, port, made
+            yield seller, port, created
 
 
 async def requested(
@@ -132,7 +132,7 @@ async def test_the_sdk_proposes_to_our_agent_and_calls_it(live: Any, sdk: Any, t
     assert outcome["result"]["status"]["code"] == 200
     assert outcome["result"]["productInfo"] == LAPTOP
     assert [event.name for event in seller.events if event.name == "running"] == ["running"]
-    assert [said[:2] for said in outcome["seen"]] == [["protocolNegotiation", "accepted"], ["codeGeneration", "generated"]]
+    assert [frame[:2] for frame in outcome["seen"]] == [["protocolNegotiation", "accepted"], ["codeGeneration", "generated"]]
 
 
 @pytest.mark.parametrize("scheme", TRANSPORTS)

@@ -48,8 +48,8 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 def printed(action: str) -> dict[str, Any]:
     """The first message of an action that the document prints."""
     values = [json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json"))]
-    found: dict[str, Any] = next(value for value in values if value["action"] == action)
-    return found
+    message: dict[str, Any] = next(value for value in values if value["action"] == action)
+    return message
 
 
 @asynccontextmanager
@@ -271,10 +271,10 @@ async def test_001_15_unknown_proposals_and_versions_are_reported(tmp_path: Path
 async def test_001_14_an_answer_that_does_not_come_is_told(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer, timeouts=FlowTimeouts(reply=0.5, work=0.4)) as (_, socket):
-        said = await peer.initialize(socket)
+        message = await peer.initialize(socket)
         await peer.hear(socket, "capabilities-exchange")
         error = await refusal(peer, socket, "NEGOTIATION_TIMEOUT")
-        assert (error["replyTo"], error["suggestedAction"]) == (said["messageId"], "retry")
+        assert (error["replyTo"], error["suggestedAction"]) == (message["messageId"], "retry")
 
 
 async def test_001_16_an_impossible_encryption_is_refused_as_printed(tmp_path: Path) -> None:
@@ -284,10 +284,10 @@ async def test_001_16_an_impossible_encryption_is_refused_as_printed(tmp_path: P
         await peer.initialize(socket, requestCapabilities=False)
         await peer.propose(socket, SHARING)
         await peer.hear(socket, "protocol-response")
-        said = await peer.offer(socket, SHARING)
+        message = await peer.offer(socket, SHARING)
         error = await refusal(peer, socket, "PARAM_NEGOTIATION_FAILED")
         assert error["details"] == {"parameter": "encryptionLevel", "requested": "AES-256-GCM", "supported": ["none"]}
-        assert (error["replyTo"], error["suggestedAction"]) == (said["messageId"], "renegotiate")
+        assert (error["replyTo"], error["suggestedAction"]) == (message["messageId"], "renegotiate")
         peer.parameters = {"encryptionLevel": "none"}
         assert await peer.query(socket, await peer.agree(socket, SHARING))
 
@@ -327,7 +327,7 @@ async def test_001_07_a_peer_of_the_source_is_answered_in_its_form(tmp_path: Pat
         assert answer == {"rows": [{"category": "AI"}], "format": "json"}
         assert session.parameters["chunkSize"] == 32768
         assert (session.profile, type(session.peer)) == ("flow", ProvedPeer)
-    assert [(said["action"], said["payload"]) for said in peer.queries] == [("query", {"query": QUERY})]
+    assert [(query["action"], query["payload"]) for query in peer.queries] == [("query", {"query": QUERY})]
     # One id is asked for, so nothing is discovered: two round trips.
     assert peer.actions()[:7] == [
         *("<initialize", "<protocol-proposal", ">protocol-response", "<parameter-negotiation", ">parameter-response"),

@@ -33,9 +33,14 @@ async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> N
     listener = Listener(identity, Network())
     async with listening(listener, "127.0.0.1", 0) as port:
         sent = go_programs.result(*peers("handoff"), "send", f"http://127.0.0.1:{port}", "desk", DOCUMENT)
-        found, told = await asyncio.gather(outcomes_when_sent(listener), sent)
-    assert others(found) == {}
-    assert (told["code"], told["report"]["status"], told["signed"], told["valid"]) == (200, "COMPLETED", identity.did, True)
+        results, result = await asyncio.gather(outcomes_when_sent(listener), sent)
+    assert others(results) == {}
+    assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (
+        200,
+        "COMPLETED",
+        identity.did,
+        True,
+    )
 
 
 async def outcomes_when_sent(listener: Listener) -> Any:
@@ -49,8 +54,13 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
     inbox = Inbox(support, Kind.TASK_TRANSFER)
     async with listen(support, "127.0.0.1", 0, identity=identity) as port:
         url = f"http://127.0.0.1:{port}"
-        told = await go_programs.result(*peers("handoff"), "send", url, here.name("support"), DOCUMENT)
-    assert (told["code"], told["report"]["status"], told["signed"], told["valid"]) == (200, "COMPLETED", identity.did, True)
+        result = await go_programs.result(*peers("handoff"), "send", url, here.name("support"), DOCUMENT)
+    assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (
+        200,
+        "COMPLETED",
+        identity.did,
+        True,
+    )
     assert [message["payload"]["data"]["objective"] for message in inbox.messages] == ["Say that this came: grüß."]
 
 

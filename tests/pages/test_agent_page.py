@@ -25,9 +25,9 @@ async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Four agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
-    web.serve(*found)
-    return found
+    identities = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
+    web.serve(*identities)
+    return identities
 
 
 def path_of(agent: Signer) -> str:
@@ -51,10 +51,10 @@ async def test_only_ballots_that_stand_are_shown_and_ranked(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     voter = agents[0]
-    made = [publication(agent, f"echo-{number}") for number, agent in enumerate(agents[:2])]
-    for agent, publication_ in zip(agents, made, strict=False):
+    statements = [publication(agent, f"echo-{number}") for number, agent in enumerate(agents[:2])]
+    for agent, publication_ in zip(agents, statements, strict=False):
         await publish(browser, agent, publication_)
-    one, two = (entry.body.document.sha256 for entry in made)
+    one, two = (entry.body.document.sha256 for entry in statements)
     await say(browser, voter, ballot(registry, 0, one))
     newest = await say(browser, voter, ballot(registry, 1, two, kinds.NONE, one))
     await say(browser, voter, ballot(registry, 0, one, topic="music"))
@@ -73,12 +73,12 @@ async def test_statements_are_listed_by_kind_and_page(
     signed = [await say(browser, agents[0], kinds.Vouch(agents[1].did, 0))]
     signed += [await say(browser, agents[0], ballot(registry, seq)) for seq in range(35)]
     page = await read(browser, path_of(agents[0]))
-    newest = [f"/statements/{made.id}" for made in reversed(signed[-30:])]
+    newest = [f"/statements/{statement.id}" for statement in reversed(signed[-30:])]
     # The ballot that stands has a link above the list, too.
     assert [target for target in page.targets if target in newest][1:] == newest, "newest first, and no more"
     assert f"/statements/{signed[5].id}" not in page.targets
     page = await read(browser, page.links["Older statements"].partition("#")[0])
-    older = [f"/statements/{made.id}" for made in reversed(signed[:6])]
+    older = [f"/statements/{statement.id}" for statement in reversed(signed[:6])]
     assert [target for target in page.targets if target in older] == older
     assert not set(newest[1:]) & set(page.targets)
     assert "Older statements" not in page.links

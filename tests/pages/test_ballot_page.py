@@ -21,24 +21,24 @@ def choices(page: Page) -> list[str | None]:
 
 
 async def test_the_choices_are_the_candidates_and_none(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    made = [publication(alice, name) for name in ("one", "two")]
-    for one in made:
+    statements = [publication(alice, name) for name in ("one", "two")]
+    for one in statements:
         await publish(api, alice, one)
     view = await page(api, BALLOT)
-    assert choices(view) == [kinds.NONE, *(one.body.document.sha256 for one in made)]
+    assert choices(view) == [kinds.NONE, *(one.body.document.sha256 for one in statements)]
     (voting,) = [attributes for _, attributes in view.tags if "data-voting" in attributes]
     assert voting["data-log"] == registry.origin and voting["data-key"] == str(registry.log_key) and "hidden" in voting
-    assert f"treaty vote {TOPIC} {made[0].body.uri} none" in view.text
+    assert f"treaty vote {TOPIC} {statements[0].body.uri} none" in view.text
     assert "It counts when epoch 0 closes" in view.text
 
 
 async def test_the_page_says_what_a_did_weighs(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
     statement = publication(alice)
     await publish(api, alice, statement)
-    asked = f"{BALLOT}&did={alice.did}"
-    assert "No epoch has closed yet" in (await page(api, asked)).text
+    path = f"{BALLOT}&did={alice.did}"
+    assert "No epoch has closed yet" in (await page(api, path)).text
     await say(api, alice, ballot(registry, 0, statement.body.document.sha256))
-    assert "It has voted 1 time in this topic." in (await page(api, asked)).text
+    assert "It has voted 1 time in this topic." in (await page(api, path)).text
     assert "a did:key costs nothing" in (await page(api, f"{BALLOT}&did={registry.operator}")).text
     assert "It has not voted in this topic yet." in (await page(api, f"{BALLOT}&did={bob.did}")).text
 

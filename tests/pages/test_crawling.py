@@ -28,9 +28,9 @@ async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Three agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
-    web.serve(*found)
-    return found
+    identities = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
+    web.serve(*identities)
+    return identities
 
 
 async def elect(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> str:
@@ -83,9 +83,9 @@ async def test_a_model_reads_names_and_no_foreign_text(
 async def test_a_badge_says_state_and_proved_use(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> None:
     uri = await elect(browser, registry, agents)
     path = "/badges/alpha.example/first/1.0.svg"
-    shown = await browser.get(path)
-    assert shown.headers["content-type"] == "image/svg+xml" and "cross-origin-resource-policy" not in shown.headers
-    assert "consensus, 3 pairs" in [part.text for part in ElementTree.fromstring(shown.content).iter()]
+    badge = await browser.get(path)
+    assert badge.headers["content-type"] == "image/svg+xml" and "cross-origin-resource-policy" not in badge.headers
+    assert "consensus, 3 pairs" in [part.text for part in ElementTree.fromstring(badge.content).iter()]
     page = (await browser.get("/protocols/alpha.example/first/1.0")).text
     assert f"[![Treaty]({registry.base_url}{path})]({uri})" in page
     await say(browser, agents[0], kinds.Status(uri, "yanked"))

@@ -110,13 +110,15 @@ async def logs_publish(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]
     newer = publication(scene.agents[0], version="2.0")
     statement = await publish(scene.browser, scene.agents[0], newer)
     versions = scene.path.rpartition("/")[0]
-    shown = [(path, lambda page: path_of(newer.body.uri) in page.targets) for path in (f"/topics/{TOPIC}", versions, scene.path)]
-    return [*shown, (agent_page(scene.agents[0]), lambda page: is_linked(statement, page))]
+    pages_of = [
+        (path, lambda page: path_of(newer.body.uri) in page.targets) for path in (f"/topics/{TOPIC}", versions, scene.path)
+    ]
+    return [*pages_of, (agent_page(scene.agents[0]), lambda page: is_linked(statement, page))]
 
 
 async def logs_handler(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await attach(scene.browser, scene.agents[1], scene.made)
-    return [(path, lambda page: is_linked(made, page)) for path in (scene.path, agent_page(scene.agents[1]))]
+    statement = await attach(scene.browser, scene.agents[1], scene.made)
+    return [(path, lambda page: is_linked(statement, page)) for path in (scene.path, agent_page(scene.agents[1]))]
 
 
 async def logs_status(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
@@ -130,8 +132,8 @@ async def logs_grant(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
 
 
 async def logs_report(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await scene.report()
-    return [(agent_page(agent), lambda page: is_linked(made, page)) for agent in scene.agents[:2]]
+    statement = await scene.report()
+    return [(agent_page(agent), lambda page: is_linked(statement, page)) for agent in scene.agents[:2]]
 
 
 async def logs_ballot(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:

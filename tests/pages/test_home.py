@@ -87,7 +87,7 @@ async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
 
 async def test_the_numbers_are_those_that_the_log_says(browser: httpx.AsyncClient) -> None:
     page = await changes(browser)
-    live = {given["data-live"] for given in page.all("dd") if "data-live" in given}
+    live = {attributes["data-live"] for attributes in page.all("dd") if "data-live" in attributes}
     log_ = (await browser.get("/log", headers={"Accept": "application/json"})).json()
     assert live == {"size", "epoch"} <= log_.keys()
 
@@ -121,6 +121,6 @@ async def test_elected_topics_come_before_all_others_by_their_use(
                 await log(registry, kinds.Report(topic, nid, document, "agreed", epoch, registry.head.note.decode()), *pair)
         assert await registry.decide()
     page = await changes(browser)
-    topics = [given["href"] for given in page.all("a") if given.get("href", "").startswith("/topics/")][:12]
+    topics = [attributes["href"] for attributes in page.all("a") if attributes.get("href", "").startswith("/topics/")][:12]
     assert topics[:3] == ["/topics/z/many", "/topics/y/few", "/topics/a/t00"]
     assert "6 pairs proved its use" in page.text("topics") and "3 pairs proved its use" in page.text("topics")

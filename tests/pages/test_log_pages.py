@@ -90,14 +90,14 @@ async def test_every_kind_of_a_real_log_has_a_page(
     await say(api, alice, ballot(registry, 0, statement.body.document.sha256, kinds.NONE))
     await registry.decide()
     leaves = await registry.leaves(range(registry.head.size))
-    found = {}
+    pages_of = {}
     for index, leaf in leaves.items():
         entry = decode(index, leaf, registry.origin)
         assert entry.id is not None and entry.says and all(member.meaning for member in entry.members), entry.kind
-        found[entry.kind] = (await page(api, f"/statements/{entry.id}")).text
+        pages_of[entry.kind] = (await page(api, f"/statements/{entry.id}")).text
     expected = {"genesis", "parameters", "identity", "publish", "handler", "status", "grant", "vouch", "ballot"}
-    assert expected <= found.keys()
-    assert all(hash_ in found["ballot"] for hash_ in (statement.body.document.sha256, kinds.NONE))
+    assert expected <= pages_of.keys()
+    assert all(hash_ in pages_of["ballot"] for hash_ in (statement.body.document.sha256, kinds.NONE))
 
 
 def test_the_signatures_of_a_checkpoint_are_named() -> None:
@@ -149,10 +149,10 @@ def test_long_statements_are_cut(alice: Signer) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 2, 38, 255, 256, 257, 65_536, 1_000_003, 2**40 + 2**20 + 77, 2**63 - 1])
 def test_the_picture_of_the_tree_adds_up_and_is_bounded(size: int) -> None:
-    shown = log.layout(size)
-    assert sum(part.leaves for part in shown.subtrees) == size
-    assert all(0 <= part.left <= part.right <= log.WIDTH for part in shown.subtrees)
-    for level in shown.levels:
+    layout = log.layout(size)
+    assert sum(part.leaves for part in layout.subtrees) == size
+    assert all(0 <= part.left <= part.right <= log.WIDTH for part in layout.subtrees)
+    for level in layout.levels:
         assert level.full * 256 + level.partial == size >> 8 * level.number
         assert len(level.boxes) <= log.MAX_BOXES + 1 and all(box.x + 40 <= log.WIDTH for box in level.boxes)
         last = level.boxes[-1]

@@ -56,8 +56,8 @@ class Walk:
     faults: dict[str, list[str]] = field(default_factory=dict)
     pages: int = 0
 
-    def note(self, kind: str, path: str, *found: object) -> None:
-        self.faults.setdefault(kind, []).extend(f"{path}: {one}" for one in found)
+    def note(self, kind: str, path: str, *details: object) -> None:
+        self.faults.setdefault(kind, []).extend(f"{path}: {one}" for one in details)
 
     def assert_none(self, kind: str) -> None:
         assert self.pages > (50 if FULL else 6)
@@ -156,8 +156,8 @@ def test_axe_finds_what_is_wrong(window: Browser, axe: str) -> None:
     page = window.new_page()
     page.set_content('<img src="data:,"><p style="color:#ccc;background:#fff">pale</p><button></button>')
     page.evaluate(axe)
-    found = {violation["id"] for violation in page.evaluate(AXE, RULES)["violations"]}
-    assert {"image-alt", "color-contrast", "button-name", "html-has-lang"} <= found
+    violations = {violation["id"] for violation in page.evaluate(AXE, RULES)["violations"]}
+    assert {"image-alt", "color-contrast", "button-name", "html-has-lang"} <= violations
     page.close()
 
 

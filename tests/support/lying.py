@@ -30,8 +30,8 @@ def indexes(registry: SimulatedRegistry, kind: Kind, test: Callable[[Statement],
 
 def leave_out(registry: SimulatedRegistry, kind: Kind, *which: int) -> None:
     """Leave out the statements of a kind in these places, or all."""
-    found = indexes(registry, kind)
-    registry.left_out |= {found[place] for place in which} if which else set(found)
+    positions = indexes(registry, kind)
+    registry.left_out |= {positions[place] for place in which} if which else set(positions)
 
 
 def second_key(of: Signer = ALICE) -> Signer:
@@ -81,7 +81,9 @@ def voted(registry: SimulatedRegistry) -> None:
 def other_decision(registry: SimulatedRegistry, topic: str = TOPIC, **changes: object) -> int:
     """Log a decision that nobody voted for, made from the newest in a topic; its leaf."""
     newest = next(
-        made.body for _, made in reversed(registry.shown()) if isinstance(made.body, kinds.Decision) and made.body.topic == topic
+        statement.body
+        for _, statement in reversed(registry.shown())
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == topic
     )
     body = msgspec.structs.replace(newest, **{"consensus": "f" * 64} | changes)
     return registry.force(signed(body, OPERATOR, issued=registry.now).leaf)
@@ -151,10 +153,10 @@ async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> Ver
     return failure.value
 
 
-def _without_topics(kept: dict[str, bytes]) -> dict[str, bytes]:
-    topics = json.loads(kept.get("topics.json", b'{"topics": []}'))["topics"]
+def _without_topics(files: dict[str, bytes]) -> dict[str, bytes]:
+    topics = json.loads(files.get("topics.json", b'{"topics": []}'))["topics"]
     dropped = ("topics.json", *(entry["bundle"] for entry in topics))
-    return {name: data for name, data in kept.items() if not name.endswith(dropped)}
+    return {name: data for name, data in files.items() if not name.endswith(dropped)}
 
 
 def as_new_machine(home: Path) -> None:

@@ -326,8 +326,8 @@ class Tap(NotingConnection):
 
     def kinds(self, *, contexts: bool = False) -> list[str]:
         """Each message in a word: hello, or a frame by its PT. `contexts`: also the contexts of calls."""
-        said = [f"{way}{_kind(message)}" for way, message in self.seen]
-        return [kind for kind in said if contexts or not kind.endswith("context")]
+        words = [f"{way}{_kind(message)}" for way, message in self.seen]
+        return [kind for kind in words if contexts or not kind.endswith("context")]
 
 
 def _kind(message: str | bytes) -> str:

@@ -549,7 +549,7 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("data", "reason"),
     [
         ("", "canonical.json"),
         ("{}", "hello.form"),
@@ -559,11 +559,11 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
         (b"{\xff", "canonical.json"),
     ],
 )
-def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | bytes, reason: str) -> None:
+def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, data: str | bytes, reason: str) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
         async with meeting(seller) as wire:
-            wire.send(said)
+            wire.send(data)
             answer = await next_message(wire)
             assert isinstance(answer, bytes)
             rejection = json.loads(answer[1:])
@@ -577,13 +577,13 @@ def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | by
     run(main())
 
 
-@pytest.mark.parametrize("said", [b"\xc0x", b"\x80x", b"\x00{}", b"", "{}", b'\x00{"action":"protocolNegotiation"}'])
-def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, said: str | bytes) -> None:
+@pytest.mark.parametrize("data", [b"\xc0x", b"\x80x", b"\x00{}", b"", "{}", b'\x00{"action":"protocolNegotiation"}'])
+def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, data: str | bytes) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             received = len(seller.runtime.opened)
-            wire.send(said)
+            wire.send(data)
             with pytest.raises(TreatyError):
                 await session.call("getProductInfo", CALL)
             assert len(seller.runtime.opened) == received
@@ -932,7 +932,7 @@ def _source_hello() -> str:
 
 def test_000_62_each_version_has_its_uri_and_code() -> None:
     first, second = product_info(URI_1), product_info(URI_2)
-    for known, uri in ((first, URI_1), (second, URI_2)):
-        assert (known.package.manifest.protocol_uri, known.package.manifest.protocol_hash) == (uri, known.hash)
+    for protocol, uri in ((first, URI_1), (second, URI_2)):
+        assert (protocol.package.manifest.protocol_uri, protocol.package.manifest.protocol_hash) == (uri, protocol.hash)
     assert first.hash != second.hash
     assert first.package.digest != second.package.digest

@@ -79,12 +79,12 @@ async def test_a_newly_published_version_follows_the_stored_ones(tmp_path: Path)
 async def test_a_newly_withdrawn_version_gives_way_to_another(tmp_path: Path) -> None:
     registry = agents_registry()
     async with open_shop(registry, tmp_path, OLD, NEW) as url, agent(registry, tmp_path, CUSTOMER) as customer:
-        known = await customer.context.ports.protocols.candidates(TOPIC)
-        assert set(known.uris) == {OLD, NEW}
-        registry.add(kinds.Status(known.uris[0], "yanked"), ALICE)
+        candidates = await customer.context.ports.protocols.candidates(TOPIC)
+        assert set(candidates.uris) == {OLD, NEW}
+        registry.add(kinds.Status(candidates.uris[0], "yanked"), ALICE)
         async with customer.connect(url, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-            assert session.protocol == known.uris[1]
+            assert session.protocol == candidates.uris[1]
 
 
 async def test_no_common_version_fails_after_one_more_attempt(tmp_path: Path, registry: SimulatedRegistry) -> None:
@@ -143,10 +143,10 @@ async def test_both_sides_report_to_the_log(tmp_path: Path, registry: SimulatedR
 
 
 async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, registry: SimulatedRegistry) -> None:
-    known = {someone.did: {someone.key_id: someone.public_key} for someone in map(identity, (SELLER, CUSTOMER))}
+    keys = {someone.did: {someone.key_id: someone.public_key} for someone in map(identity, (SELLER, CUSTOMER))}
 
     async def documents(did: str) -> dict[str, bytes]:
-        return known[did]
+        return keys[did]
 
     size, flow = registry.size, FlowSettings(resolvers={"wba": documents})
     id = "anp:protocol:product-info:1.1"
@@ -168,8 +168,8 @@ async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, r
                     assert await session.call("getProductInfo", productId="P12345") == LAPTOP
                 sessions.append(session)
             await customer.aclose()
-    told = [[event.name for event in session.timeline][-2:] for session in sessions]
-    assert told == [["reported", "end"], ["nothing to report", "end"]]
+    names = [[event.name for event in session.timeline][-2:] for session in sessions]
+    assert names == [["reported", "end"], ["nothing to report", "end"]]
     assert registry.size == size + 1
     _, report = registry.statements()[-1]
     assert isinstance(report.body, kinds.Report)

@@ -229,10 +229,10 @@ def test_003_04_feedback_names_the_inquiry_that_it_answers() -> None:
     node = Driven("node")
     for number, message_id in enumerate(("m1", "m2", "m" * 65)):
         node.request("x", "CallAgent", {**quest("HOLD_QUEST" if number else "START_QUEST"), "message_id": message_id})
-        for own, wanted in (({}, message_id if len(message_id) <= 64 else ""), ({"reply_to_message_id": "m0"}, "m0")):
+        for own, expected in (({}, message_id if len(message_id) <= 64 else ""), ({"reply_to_message_id": "m0"}, "m0")):
             ids = {"sender_id": "b", "receiver_id": "a", "session_id": "s"}
             _, sent = node.call("submit_feedback", message=ids | own)
-            assert [each["reply_to_message_id"] for each in messages(sent)] == [wanted]
+            assert [each["reply_to_message_id"] for each in messages(sent)] == [expected]
 
 
 def test_003_05_a_session_has_one_forward_stream() -> None:
@@ -341,9 +341,9 @@ def test_003_02_a_fault_of_the_initiator_ends_with_a_reason(at: str) -> None:
         side = Driven("node")
         side.request("gw", "CallAgent", quest())
         sent = side.request("gw", "CallAgent", quest("START_QUEST"))
-    (told,) = messages(sent)
-    assert (told["session_status"], told["sender_id"], told["receiver_id"]) == ("STOP_RESPONSE", "b", "a")
-    assert told["content"] == [{"text": "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."}]
+    (answer,) = messages(sent)
+    assert (answer["session_status"], answer["sender_id"], answer["receiver_id"]) == ("STOP_RESPONSE", "b", "a")
+    assert answer["content"] == [{"text": "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."}]
     assert statuses(sent) == ["INVALID_ARGUMENT"]
 
 

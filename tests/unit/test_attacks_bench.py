@@ -35,14 +35,14 @@ SMALL = 120
 @pytest.mark.parametrize("guess", [None, 0, 3, 37, 38, 99, 100, 1000])
 @pytest.mark.parametrize("threshold", [0, 1, 37, 100, 101])
 def test_the_search_finds_the_least_whatever_it_is_told(threshold: int, guess: int | None) -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def flips(number: int) -> bool:
-        asked.append(number)
+        numbers.append(number)
         return number >= threshold
 
     assert least(flips, 100, guess) == (threshold if threshold <= 100 else None)
-    assert len(asked) == len(set(asked)) <= 16
+    assert len(numbers) == len(set(numbers)) <= 16
 
 
 def test_a_world_is_drawn_once_and_for_all() -> None:
@@ -163,8 +163,8 @@ def test_each_defence_is_worth_something() -> None:
 
 @pytest.mark.deep
 def test_a_report_shows_medians_and_what_misses_a_gate() -> None:
-    found = measure(60, 1, ["flood", "corrupt"])
-    lines = lines_of(found)
+    measures = measure(60, 1, ["flood", "corrupt"])
+    lines = lines_of(measures)
     assert missed(lines) == []
     text = markdown(lines)
     assert "| promote |" in text and "missed" not in text
@@ -172,7 +172,7 @@ def test_a_report_shows_medians_and_what_misses_a_gate() -> None:
     flipped = Line("flood", 60, "block", 0.5, "", median=None, low=5000.0, high=None, worlds=3)
     assert missed([*lines, low, flipped]) == [low, flipped]
     assert {line.worlds for line in lines} == {1}
-    assert len({Row(line.table, line.size, line.goal, line.turnout, line.detail) for line in lines}) == len(found)
+    assert len({Row(line.table, line.size, line.goal, line.turnout, line.detail) for line in lines}) == len(measures)
 
 
 # Against a log

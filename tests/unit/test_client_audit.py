@@ -69,10 +69,10 @@ async def test_an_audit_recomputes_every_decision(tmp_path: Path) -> None:
 
 async def test_a_wrong_decision_is_found(tmp_path: Path) -> None:
     registry = elected()
-    made = registry.statements()[-1][1]
-    assert isinstance(made.body, kinds.Decision)
+    statement = registry.statements()[-1][1]
+    assert isinstance(statement.body, kinds.Decision)
     lie = kinds.Decision(
-        **{name: getattr(made.body, name) for name in made.body.__struct_fields__}
+        **{name: getattr(statement.body, name) for name in statement.body.__struct_fields__}
         | {"consensus": registry.document_of(uri_of()).sha256}
     )
     fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
@@ -83,11 +83,11 @@ async def test_a_wrong_decision_is_found(tmp_path: Path) -> None:
 
 async def test_a_wrong_decision_is_explained_from_what_it_names(tmp_path: Path) -> None:
     registry = elected()
-    made = registry.statements()[-1][1]
-    assert isinstance(made.body, kinds.Decision)
-    transcript = canonical.parse_json(registry.blobs[made.body.transcript.sha256], limit=2**20)
+    statement = registry.statements()[-1][1]
+    assert isinstance(statement.body, kinds.Decision)
+    transcript = canonical.parse_json(registry.blobs[statement.body.transcript.sha256], limit=2**20)
     transcript["ballots"]["explicit"] = 7
-    lie = msgspec.structs.replace(made.body, transcript=registry.put(canonical.dumps(transcript)))
+    lie = msgspec.structs.replace(statement.body, transcript=registry.put(canonical.dumps(transcript)))
     fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
     with pytest.raises(Untrusted, match=r"transcript\.ballots\.explicit = 7; recomputed from the log it is 2"):
         await audited(fork, tmp_path)
@@ -264,7 +264,7 @@ async def test_entries_outside_the_checkpoint_are_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("more", [0, 10, 300])
 async def test_a_fork_does_not_replace_the_mirror(tmp_path: Path, more: int) -> None:
     registry, folder = with_echo(), tmp_path / "mirror"
-    shown = registry.size, registry.root()
+    head_before = registry.size, registry.root()
     await mirrored(registry, folder)
     fork = grown(registry.rewritten(5, registry.leaves[4]), more)
     with pytest.raises(Untrusted) as error:
@@ -275,7 +275,7 @@ async def test_a_fork_does_not_replace_the_mirror(tmp_path: Path, more: int) -> 
     (file,) = (tmp_path / "evidence").iterdir()
     assert str(file) in error.value.fix
     heads = Equivocation.parse(file.read_bytes()).verify()
-    assert {(head.size, head.root) for head in heads} == {shown, (fork.size, fork.root())}
+    assert {(head.size, head.root) for head in heads} == {head_before, (fork.size, fork.root())}
 
 
 async def test_a_log_that_went_back_is_compared_with_the_mirror(tmp_path: Path) -> None:

@@ -97,15 +97,15 @@ def test_what_the_check_refuses_is_not_learned(tmp_path: Path) -> None:
 
 def test_what_another_process_learns_between_is_checked_too(tmp_path: Path) -> None:
     memory, other = SeenLeaves(tmp_path), SeenLeaves(tmp_path)
-    told: list[int] = []
+    sizes: list[int] = []
 
     def check(seen: list[SeenLeaf]) -> None:
-        told.append(len(seen))
-        if len(told) == 1:
+        sizes.append(len(seen))
+        if len(sizes) == 1:
             learn(other, leaf(9, kinds.Status(URI, "revoked")))
 
     memory.learn(ORIGIN, [publish(5)], {f"protocol/{URI}"}, check=check)
-    assert told == [0, 1]
+    assert sizes == [0, 1]
 
 
 def test_the_version_tells_that_anything_changed(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     for index in range(10, 60):
         wheel = kinds.Blob(f"{index:064}", 1)
         learn(memory, leaf(index, kinds.Handler(URI, "0" * 64, "x.whl", wheel, "x:y", BLOB)), keep=lambda: {subject})
-    indexes = [found.index for found in memory.about(ORIGIN, {subject})]
+    indexes = [entry.index for entry in memory.about(ORIGIN, {subject})]
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
@@ -192,7 +192,7 @@ def test_the_topic_of_what_is_kept_and_the_parameters_are_kept(tmp_path: Path, m
     assert memory.about(ORIGIN, {"parameters"}) == [announced] and memory.about(ORIGIN, {"topic/another/topic"}) == []
     for index in range(210, 260):
         learn(memory, publish(index, f"{URI}.{index}"), keep=lambda: {f"protocol/{URI}"})
-    left = [found.index for found in memory.about(ORIGIN, {"topic/demo/echo"})]
+    left = [entry.index for entry in memory.about(ORIGIN, {"topic/demo/echo"})]
     assert 4 in left and left[-1] == 259 and len(left) < 50, "the decision stays, however much is published"
 
 
@@ -298,11 +298,11 @@ def writer(home: Path, first: int) -> subprocess.Popen[str]:
 def test_two_processes_and_a_kill_lose_no_memory(tmp_path: Path) -> None:
     one, other = writer(tmp_path, 100), writer(tmp_path, 200)
     assert one.stdout is not None and other.stdout is not None
-    told = [int(one.stdout.readline()) for _ in range(10)]
+    indexes = [int(one.stdout.readline()) for _ in range(10)]
     one.send_signal(signal.SIGKILL)
-    told += [int(line) for line in one.stdout.read().split()]
-    told += [int(line) for line in other.stdout.read().split()]
+    indexes += [int(line) for line in one.stdout.read().split()]
+    indexes += [int(line) for line in other.stdout.read().split()]
     assert (one.wait(), other.wait()) == (-signal.SIGKILL, 0)
     memory = SeenLeaves(tmp_path)
-    assert all(memory.about(ORIGIN, {f"identity/did:wba:d{number}.example"}) for number in told) and len(told) >= 50
+    assert all(memory.about(ORIGIN, {f"identity/did:wba:d{number}.example"}) for number in indexes) and len(indexes) >= 50
     assert learn(memory, identity(300, "d300.example"))

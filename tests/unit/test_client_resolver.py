@@ -79,20 +79,20 @@ async def test_only_an_agent_fetches_a_did_at_a_port(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_is_allowed_is_the_one_that_is_asked(tmp_path: Path) -> None:
-    asked = []
+    addresses = []
 
     async def lookup(host: str) -> list[str]:
         return ["93.184.215.14"]
 
     def transport(address: Address) -> httpx.AsyncBaseTransport:
-        asked.append(address)
+        addresses.append(address)
         return httpx.MockTransport(lambda request: httpx.Response(404, stream=httpx.ByteStream(b"")))
 
     guard = EgressGuard(Network(), lookup=lookup, transport=transport, other_ports=True, interval=0)
     for text in ("did:wba:alice.example%3A8443:shop", "did:web:alice.example"):
         with pytest.raises(NotFound):
             await fetch_did_document(parse_did(text), guard)
-    assert asked == [Address("93.184.215.14", 8443), Address("93.184.215.14", 443)]
+    assert addresses == [Address("93.184.215.14", 8443), Address("93.184.215.14", 443)]
 
 
 @pytest.mark.parametrize("value", [True, None, "true", 1])
@@ -147,10 +147,10 @@ class Hosts:
 async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did = hosts.identity.parsed
-    for now, asked in ((0.0, 1), (MAX_AGE - 1, 1), (MAX_AGE, 2)):
+    for now, count in ((0.0, 1), (MAX_AGE - 1, 1), (MAX_AGE, 2)):
         hosts.now = now
         assert (await hosts.resolver.resolve(did)).keys == {hosts.identity.key_id: hosts.identity.public_key}
-        assert hosts.asked == asked
+        assert hosts.asked == count
     assert await hosts.resolver.document(did.text) == hosts.identity.did_document()
     hosts.now, hosts.error = 2 * MAX_AGE, Unavailable("egress.unreachable", "No.")
     for _ in range(2):
@@ -162,10 +162,10 @@ async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
 
 async def test_a_document_without_the_key_is_fetched_again_later() -> None:
     hosts = Hosts(Identity.create("alice.example"))
-    did, former = hosts.identity.parsed, hosts.identity
+    did, first_identity = hosts.identity.parsed, hosts.identity
     await hosts.resolver.resolve(did)
-    hosts.identity = former.rotated()
-    assert former.key_id in (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys
+    hosts.identity = first_identity.rotated()
+    assert first_identity.key_id in (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys
     hosts.now = REFETCH_AGE
     assert (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys.keys() == {hosts.identity.key_id}
     assert hosts.asked == 2

@@ -79,9 +79,9 @@ async def test_000_11_generated_code_sees_nothing_of_the_machine(
     async with opened(server) as negotiators:
         await written(negotiators, script(server))
     assert server.seen == ["handler", "repair"]
-    told = server.prompts[1][1]["content"]
-    assert "FileNotFoundError" in told.partition("BEGIN failure")[2]
-    assert "nobody may read" not in told
+    prompt = server.prompts[1][1]["content"]
+    assert "FileNotFoundError" in prompt.partition("BEGIN failure")[2]
+    assert "nobody may read" not in prompt
 
 
 def test_000_12_both_sides_test_each_other_first(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ async def test_000_25_the_summary_is_markdown_for_both_models(server: ScriptedMo
         buyer = source(negotiators, talk)
         await buyer.draft()
         await buyer.consider(countered.text, countered.summary, last=False)
-    asked, told = server.prompts[0][0]["content"], server.prompts[-1][1]["content"]
-    assert re.search(r"`summary`: with `counter`, what you changed\s+and why, in Markdown", asked)
-    assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", told, re.MULTILINE)
+    first_prompt, last_prompt = server.prompts[0][0]["content"], server.prompts[-1][1]["content"]
+    assert re.search(r"`summary`: with `counter`, what you changed\s+and why, in Markdown", first_prompt)
+    assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", last_prompt, re.MULTILINE)
 
 
 async def test_000_19_and_20_documents_are_concise_and_complete(
@@ -174,11 +174,11 @@ def test_000_44_predefined_messages_do_the_whole_negotiation(tmp_path: Path) -> 
 def test_000_49_natural_language_may_be_markdown(tmp_path: Path) -> None:
     async def main() -> None:
         seller, buyer = party("shop", tmp_path), party("buyer", tmp_path)
-        heard = []
+        texts = []
 
         @seller.agent.converses
         async def answer(text: str, peer: str) -> str:
-            heard.append(text)
+            texts.append(text)
             return text.replace("Need", "Offer")
 
         async with meeting(seller) as tap, buyer.agent.connect_over(tap, natural=True) as session:
@@ -186,6 +186,6 @@ def test_000_49_natural_language_may_be_markdown(tmp_path: Path) -> None:
             async for text in session.heard():
                 assert text == TEXT.replace("Need", "Offer")
                 break
-        assert heard == [TEXT]
+        assert texts == [TEXT]
 
     run(main())

@@ -60,8 +60,8 @@ def processes() -> set[int]:
     """The processes that this one started and that are not gone yet. Python's tracker of resources, which another test may have
     started, is left out."""
     tasks = Path("/proc/self/task").glob("*/children")
-    found = {int(pid) for task in tasks for pid in task.read_text().split()}
-    return {pid for pid in found if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    pids = {int(pid) for task in tasks for pid in task.read_text().split()}
+    return {pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def ends(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"",
         b"\xc1",
@@ -272,9 +272,9 @@ def ends(pid: int) -> bool:
         msgspec.msgpack.encode({"type": "accepted"}) + b"\0",
     ],
 )
-def test_a_verdict_of_another_form_is_none(said: bytes) -> None:
+def test_a_verdict_of_another_form_is_none(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        content_worker.decode_verdict(said)
+        content_worker.decode_verdict(data)
 
 
 async def read(checker: ContentChecker, kind: ReaderKind, *blobs: bytes, name: str = "") -> bytes:

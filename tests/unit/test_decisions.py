@@ -196,8 +196,8 @@ class Witnessing(Network):
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
             return httpx.Response(200, stream=httpx.ByteStream(self._cosigner.add_checkpoint(request.content)))
-        shown = self.box(int(request.url.params["from"])) if self.box else b""
-        return httpx.Response(200 if self.box else 500, stream=httpx.ByteStream(shown))
+        page = self.box(int(request.url.params["from"])) if self.box else b""
+        return httpx.Response(200 if self.box else 500, stream=httpx.ByteStream(page))
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
         return BoundedClient(transport=self._transport)
@@ -253,7 +253,7 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
     other = Checkpoint(ORIGIN, 2, b"\1" * 32).format()
     fork = sign(other, [operator_in(tmp_path / "registry").log_key]).decode()
     good = AGENTS[0].statement(ballot(registry, 1, "cd" * 32))
-    shown = [
+    ballots = [
         good,
         AGENTS[0].statement(ballot(registry, 3)),
         AGENTS[0].statement(ballot(registry, 1), log="other.example"),
@@ -263,7 +263,7 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
         Signer(AGENTS[1].did, AGENTS[1].key_id, AGENTS[2].private_key).statement(ballot(registry, 1)),
     ]
     network = Witnessing(Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
-    files = [stamp(made.leaf, WITNESSES[0], NOW) for made in shown]
+    files = [stamp(ballot_leaf.leaf, WITNESSES[0], NOW) for ballot_leaf in ballots]
     network.box = lambda start: page(9) if start else page(9, *files)
     registry.decisions.boxes = boxes_of(registry, WitnessName("https://witness.example", WITNESSES[0].verifier), network)
     before = registry.head.size

@@ -139,9 +139,9 @@ def test_credit_with_the_same_corroborator_shrinks() -> None:
         ("A", "H", EIGHTH),
         ("D", "H", EIGHTH),
     }
-    known = book.close("AD z", "HJ z")
-    assert {c.corroborator for c in known if c.principal == "A"} == {"H"}, "with whom A shares more, of the two"
-    assert {c.shared for c in known if c.principal == "A"} == {1}
+    credits = book.close("AD z", "HJ z")
+    assert {c.corroborator for c in credits if c.principal == "A"} == {"H"}, "with whom A shares more, of the two"
+    assert {c.shared for c in credits if c.principal == "A"} == {1}
 
 
 def test_the_first_independent_report_in_the_log_corroborates() -> None:
@@ -196,10 +196,10 @@ def test_the_example_of_the_specification() -> None:
     book, rows = Book({name: group for group in ("AB", "CD", "EF", "GH") for name in group}), EXAMPLE.findall(text)
     for epoch, pair, reported, elected in rows:
         assert book.epoch == int(epoch)
-        said: dict[str, list[str]] = {"reported": [], "elected": []}
+        lines: dict[str, list[str]] = {"reported": [], "elected": []}
         for credit in book.close(f"{pair} x", elected="x" if elected else ""):
-            said[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
-        assert (", ".join(said["reported"]) or "nothing", ", ".join(said["elected"])) == (reported, elected)
+            lines[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
+        assert (", ".join(lines["reported"]) or "nothing", ", ".join(lines["elected"])) == (reported, elected)
     assert len(rows) == 4
     assert f"+ 3435973836 = {book.standing('A')}." in text
 

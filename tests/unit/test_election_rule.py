@@ -158,16 +158,16 @@ def test_the_order_is_that_of_a_plain_recount_in_every_round(ballots: list[tuple
     alike = Counter[frozenset[str]]()
     for liked, weight in ballots:
         alike[frozenset(liked)] += weight
-    chosen: list[str] = []
-    while len(chosen) < 2 * places and len(chosen) < len(supports):
+    order: list[str] = []
+    while len(order) < 2 * places and len(order) < len(supports):
         score = {
-            name: sum(weight // (len(liked.intersection(chosen)) + 1) for liked, weight in alike.items() if name in liked)
+            name: sum(weight // (len(liked.intersection(order)) + 1) for liked, weight in alike.items() if name in liked)
             for name in supports
-            if name not in chosen
+            if name not in order
         }
-        chosen.append(max(score, key=lambda name: score[name]))
+        order.append(max(score, key=lambda name: score[name]))
     approvals = [Approval(frozenset(liked), weight) for liked, weight in ballots]
-    assert in_order(supports.keys(), supports, approvals, places)[: len(chosen)] == chosen
+    assert in_order(supports.keys(), supports, approvals, places)[: len(order)] == order
 
 
 @pytest.mark.parametrize("state", ["candidate", "provisional"])
@@ -269,8 +269,8 @@ def test_a_vote_more_for_a_document_never_costs_it_anything(
 
     before, after = poll(cast), poll([*cast, ("a", cluster, weight)])
     assert missing(after, "a", READY) <= missing(before, "a", READY)
-    kept = [{shortfall.condition for shortfall in each.kept_shortfalls("a")} for each in (before, after)]
-    assert kept[1] <= kept[0]
+    conditions = [{shortfall.condition for shortfall in each.kept_shortfalls("a")} for each in (before, after)]
+    assert conditions[1] <= conditions[0]
     assert before.is_rejected("a") or not after.is_rejected("a")
     support = Support(3, 9, 9, weight=7, approval=before.count.pairwise[0][2])
     more = replace(support, approval=after.count.pairwise[0][2])
@@ -327,8 +327,10 @@ def test_a_successor_leads_three_to_two_for_two_epochs() -> None:
 
 def test_a_challenger_is_told_how_far_ahead_it_must_be() -> None:
     topic = Topic({"a": DocumentState("consensus"), "b": READY})
-    told = {s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))}
-    assert told == {
+    shortfalls = {
+        s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))
+    }
+    assert shortfalls == {
         "ratio-over-incumbent": Shortfall("ratio-over-incumbent", 7 * UNIT, 90, "a"),  # 3 : 2 of 5 · 12
         "ahead-epochs": Shortfall("ahead-epochs", 1, 2, "a"),
     }

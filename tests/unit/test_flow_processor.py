@@ -66,8 +66,8 @@ class World:
 
     def state(self) -> tuple[object, ...]:
         processor, memory = self.processor, self.memory
-        heard = {sender: set(ids) for sender, ids in memory.known.items()}
-        return processor.peer, processor.peer_key, heard, list(memory.order), memory.since
+        ids_of = {sender: set(ids) for sender, ids in memory.known.items()}
+        return processor.peer, processor.peer_key, ids_of, list(memory.order), memory.since
 
 
 async def test_001_31_a_verified_message_binds_the_connection() -> None:
@@ -186,16 +186,16 @@ async def test_a_message_forgotten_during_a_key_lookup_is_void(monkeypatch: pyte
     monkeypatch.setattr(processing, "MAX_REMEMBERED", 1)
     memory = ReplayMemory()
     first, slow = World(memory), World(memory)
-    asked, may_answer = asyncio.Event(), asyncio.Event()
+    lookup, may_answer = asyncio.Event(), asyncio.Event()
 
     async def keys(did: str) -> Sequence[bytes]:
-        asked.set()
+        lookup.set()
         await may_answer.wait()
         return [BUYER.public_key]
 
     slow.processor.keys = keys
     replayed = asyncio.create_task(slow.open(said(1)))
-    await asked.wait()
+    await lookup.wait()
     await first.open(said(1))
     await first.open(said(2, seconds=1), at(1))
     assert memory.known == {BUYER.did: {"msg-00000002"}}

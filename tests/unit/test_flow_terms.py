@@ -36,8 +36,8 @@ MARKED = "x" * 3000
 
 def payloads(tap: Tap, way: str, type: str = "data-sharing") -> list[dict[str, Any]]:
     """The payloads of the protocol that went one way."""
-    said = [json.loads(text) for direction, text in tap.seen if direction == way and isinstance(text, str)]
-    return [message["payload"] for message in said if message["type"] == type]
+    messages = [json.loads(text) for direction, text in tap.seen if direction == way and isinstance(text, str)]
+    return [message["payload"] for message in messages if message["type"] == type]
 
 
 def pair(home: Path, *offers: ProtocolOffer, shop: FlowSettings | None = None, buyer: FlowSettings | None = None) -> Any:
@@ -75,8 +75,8 @@ async def test_001_05_agreed_terms_are_on_the_wire_and_in_handlers(tmp_path: Pat
 @pytest.mark.parametrize("encryption", ["off", "required"])
 async def test_001_05_encryption_is_agreed_where_it_exists(tmp_path: Path, encryption: Any) -> None:
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption=encryption)
-    given = offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
-    shop, buyer = (sharer(name, tmp_path, given, policy=policy) for name in ("shop", "buyer"))
+    own_offer = offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
+    shop, buyer = (sharer(name, tmp_path, own_offer, policy=policy) for name in ("shop", "buyer"))
     uri = published(SHARING).uri
     await shop.agent.prepare()
     shop.agent.context.served.services[uri].protocol = None  # the flow profile alone is in common
@@ -129,8 +129,8 @@ async def test_001_09_a_responder_watches_its_functions_too(tmp_path: Path) -> N
             await ask(session)
         await changed(session)
         assert dict(session.parameters) == {"chunkSize": 1024}
-    told = [json.loads(text) for way, text in tap.seen if way == "<" and "contextInfo" in str(text)]
-    assert told[-1]["payload"]["contextInfo"]["resourceAvailability"] == "low"
+    messages = [json.loads(text) for way, text in tap.seen if way == "<" and "contextInfo" in str(text)]
+    assert messages[-1]["payload"]["contextInfo"]["resourceAvailability"] == "low"
     assert shop.agent.flow.capabilities.context.resource_availability is None  # the other peers are told nothing
     assert "adapting: slow" in shop.names()
 
@@ -181,17 +181,17 @@ class Broken(StrategyEngine):
 
 
 async def test_001_32_a_failing_own_strategy_ends_the_negotiation(tmp_path: Path) -> None:
-    for number, (strategy, chosen) in enumerate(((StrategyEngine(), SHARING), (Contrary(), TRANSFER), (Broken(), ""))):
+    for number, (strategy, expected) in enumerate(((StrategyEngine(), SHARING), (Contrary(), TRANSFER), (Broken(), ""))):
         offers = offer(), offer(TRANSFER, preference=0.1)
         shop, buyer = pair(tmp_path / str(number), *offers, buyer=FlowSettings(strategy=strategy))
         async with meeting(shop) as tap:
             negotiating = buyer.agent.flow.negotiate(tap, FlowRequest("x"), peer=shop.agent.did)
-            if not chosen:
+            if not expected:
                 with pytest.raises(Refused):
                     await negotiating
                 continue
             session = await negotiating
-            assert session.protocol_id == chosen
+            assert session.protocol_id == expected
             await session.close()
 
 

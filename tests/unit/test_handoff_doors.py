@@ -21,8 +21,8 @@ def way(request: pytest.FixtureRequest) -> Door:
     return door(request.param, lambda: request.getfixturevalue("here"))
 
 
-def statuses(told: list[dict[str, Any]]) -> list[str]:
-    return [data.get("status", "") for data in told]
+def statuses(answers: list[dict[str, Any]]) -> list[str]:
+    return [data.get("status", "") for data in answers]
 
 
 async def test_004_01_and_07_and_21_invalid_members_are_reported(way: Door) -> None:
@@ -49,9 +49,9 @@ async def test_004_03_and_10_null_and_foreign_times_are_read(way: Door) -> None:
 
 
 async def test_004_02_and_04_histories_and_instructions_arrive(way: Door) -> None:
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["A"], "constraints": {"resource_limit": 3}}
+    instructions = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["A"], "constraints": {"resource_limit": 3}}
     entry = {"action_type": "LOOKED", "details": "", "timestamp": "2023-10-27T10:20:05.000Z"}
-    message = way.message(TASK, DATA[TASK], instructions=wanted, summary="x" * 5_000, actions=[entry] * 100)
+    message = way.message(TASK, DATA[TASK], instructions=instructions, summary="x" * 5_000, actions=[entry] * 100)
     await way.hand_off(message)
     assert way.worked[0] == message
 
@@ -120,8 +120,8 @@ async def test_004_15_and_17_instructions_bind_at_every_door(way: Door) -> None:
 async def test_004_16_the_time_limit_ends_the_work_at_every_door(way: Door) -> None:
     way.work = lambda message: NEVER
     limit = {"constraints": {"time_limit": "PT1S"}}
-    (told,) = await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))
-    assert told["status"] == "FAILED" and len(way.worked) == 1
+    (answer,) = await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))
+    assert answer["status"] == "FAILED" and len(way.worked) == 1
     # The next message is worked on.
     way.work = lambda message: {"status": "COMPLETED"}
     assert statuses(await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))) == ["FAILED", "COMPLETED"]
@@ -163,9 +163,9 @@ async def test_004_18_failed_work_is_retried_and_escalated(way: Door) -> None:
 async def test_004_25_provide_information_answers_a_question(way: Door) -> None:
     way.work = lambda message: {"status": "COMPLETED", "information": {"level": "gold"}}
     question = way.message(ASK, {"requested_info_keys": ["level", "plan"]})
-    (told,) = await way.hand_off(question)
+    (answer,) = await way.hand_off(question)
     assert way.told[0]["payload"]["handoff_type"] == "PROVIDE_INFORMATION"
-    assert told == {
+    assert answer == {
         "in_reply_to": question["metadata"]["message_id"],
         "information": {"level": "gold"},
         "missing_keys": ["plan"],

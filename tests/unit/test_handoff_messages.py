@@ -130,8 +130,8 @@ def test_004_03_a_message_has_no_member_that_says_nothing() -> None:
 
 
 def test_004_04_a_message_says_what_to_do_next() -> None:
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
-    assert read(encode(simple(instructions=wanted)))["instructions"] == wanted
+    instructions = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
+    assert read(encode(simple(instructions=instructions)))["instructions"] == instructions
     with pytest.raises(Malformed):
         accept(changed("instructions", ...))
 
@@ -293,17 +293,17 @@ def test_004_24_rules_look_at_type_priority_and_data() -> None:
 
 @pytest.mark.threat(248)
 async def test_004_28_stored_messages_are_sealed_with_aes_256() -> None:
-    seal, former = Seal(b"n" * 32, b"o" * 32), Seal(b"o" * 32)
+    seal, older_seal = Seal(b"n" * 32, b"o" * 32), Seal(b"o" * 32)
     sealed = seal.close(b"John Doe", "queue/a")
     assert b"John" not in sealed and seal.open(sealed, "queue/a") == b"John Doe"
     assert sealed != seal.close(b"John Doe", "queue/a")
-    assert seal.open(former.close(b"old", "queue/a"), "queue/a") == b"old"
+    assert seal.open(older_seal.close(b"old", "queue/a"), "queue/a") == b"old"
     changed_data = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for data, place in ((changed_data, "queue/a"), (sealed, "queue/b"), (b"", "queue/a"), (sealed[:9], "queue/a")):
         with pytest.raises(Untrusted):
             seal.open(data, place)
     with pytest.raises(Untrusted):
-        former.open(sealed, "queue/a")
+        older_seal.open(sealed, "queue/a")
     for wrong in (b"", b"k" * 16, b"k" * 33):
         with pytest.raises(Malformed):
             Seal(wrong)
@@ -371,12 +371,12 @@ def test_004_30_a_shown_message_has_no_personal_data() -> None:
         "event": "CALLED jane@example.org",
         "attributes": {"full_name": "J", "tel": 15551234567, "status": "2023-10-27T J"},
     }
-    shown = redacted(simple(data=note))["payload"]["data"]
-    assert shown == {"event": HIDDEN, "attributes": HIDDEN}
+    content = redacted(simple(data=note))["payload"]["data"]
+    assert content == {"event": HIDDEN, "attributes": HIDDEN}
     # Senders add members. Those with names of the protocol are shown if their value leaves no room for personal data.
     note = {"status": "John Doe", "progress": 15551234567, "severity": "CRITICAL", "deadline": "2023-10-27T12:00:00.000Z"}
-    shown = redacted(simple(data=note))["payload"]["data"]
-    assert shown == {**note, "status": HIDDEN, "progress": HIDDEN}
+    content = redacted(simple(data=note))["payload"]["data"]
+    assert content == {**note, "status": HIDDEN, "progress": HIDDEN}
     assert redacted(message)["context"]["user_interaction_history"][0]["sender"] == HIDDEN
     assert redacted(message)["context"]["workflow_state"] == HIDDEN
     assert redacted(message)["payload"]["data"]["severity"] == message["payload"]["data"]["severity"]
@@ -527,8 +527,8 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @given(st.sampled_from(PATHS), VALUES)
 def test_the_handler_and_a_library_agree_on_the_form(path: str, value: object) -> None:
     message = changed(path, value)
-    found = list(check(SCHEMA, message, SCHEMA))
-    assert (found == []) == ORACLE.is_valid(message), found
+    faults = list(check(SCHEMA, message, SCHEMA))
+    assert (faults == []) == ORACLE.is_valid(message), faults
 
 
 @given(st.sampled_from(PATHS), VALUES)

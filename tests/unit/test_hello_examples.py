@@ -59,10 +59,10 @@ def outcome(name: str) -> str:
 def test_the_table_names_every_example_and_its_code() -> None:
     page = (ROOT / "docs" / "specification" / "hello-profile.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`\d\d-.*?) \| (.*) \|$", page, re.MULTILINE)
-    told = {name: said for names, said in rows for name in re.findall(r"`(.*?)`", names)}
-    assert sorted(told) == NAMES
-    for name, said in told.items():
-        assert re.findall(r"\(`([a-z]+\.[a-z-]+)`\)", said) == ([outcome(name)] if outcome(name) else []), name
+    code_of = {name: code for names, code in rows for name in re.findall(r"`(.*?)`", names)}
+    assert sorted(code_of) == NAMES
+    for name, code in code_of.items():
+        assert re.findall(r"\(`([a-z]+\.[a-z-]+)`\)", code) == ([outcome(name)] if outcome(name) else []), name
 
 
 @pytest.mark.parametrize("name", FILLED)
@@ -84,8 +84,8 @@ def test_the_printed_document_and_summary_are_proposed() -> None:
     (sent,) = negotiating_buyer().apply(Propose(document, summary), 0.0)
     shop = negotiating_shop()
     payload = {"action": "protocolNegotiation", "sequenceId": 0, "status": "negotiating"}
-    told = json.dumps({**payload, "candidateProtocols": document, "modificationSummary": summary}).encode()
-    assert shop.receive(encode(ProtocolType.META, told), 0.0) == [Consider(document, summary, 1, False)]
+    message = json.dumps({**payload, "candidateProtocols": document, "modificationSummary": summary}).encode()
+    assert shop.receive(encode(ProtocolType.META, message), 0.0) == [Consider(document, summary, 1, False)]
     assert parse_candidate(document).title == "需求"
     assert sent
 

@@ -107,8 +107,8 @@ async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]
 @pytest.fixture
 async def watched(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
     monkeypatch.setattr(log_witnesses, "_PAUSE", 0)
-    async with watching(registry, tmp_path) as made:
-        yield made
+    async with watching(registry, tmp_path) as stage:
+        yield stage
 
 
 def parameters(quorum: int, keys: Sequence[SignerKey] = KEYS) -> Witnesses:
@@ -233,10 +233,10 @@ async def test_another_witnesss_cosignature_is_not_its_own(watched: Watched) -> 
 
 
 async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asyncio.Event()
+    request_seen = asyncio.Event()
 
     async def never(request: httpx.Request) -> httpx.Response:
-        asked.set()
+        request_seen.set()
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     watched.hosts["w3.example"] = never
@@ -244,7 +244,7 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     with pytest.raises(Unavailable):
         await watched.client.cosign(watched.registry.head, parameters(3))
-    assert asked.is_set()
+    assert request_seen.is_set()
 
 
 @pytest.mark.sample(2)
@@ -304,11 +304,11 @@ async def test_a_later_head_of_our_own_is_no_alarm(watched: Watched) -> None:
 async def test_a_hanging_witness_delays_the_others_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.5)
     monkeypatch.setattr(log_witnesses, "_AGAIN", 0.05)
-    registry, asked, healthy = watched.registry, 0, watched.hosts["w3.example"]
+    registry, requests, healthy = watched.registry, 0, watched.hosts["w3.example"]
 
     async def never(request: httpx.Request) -> httpx.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     watched.hosts["w3.example"] = never
@@ -326,9 +326,9 @@ async def test_a_hanging_witness_delays_the_others_once(watched: Watched, monkey
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     async with running(watched):
         await log(registry, grant(WRITER, 103), WRITER)
-        before = asked
+        before = requests
         async with asyncio.timeout(20):
-            while asked < before + 3:  # noqa: ASYNC110 (it is asked again and again, without another head)
+            while requests < before + 3:  # noqa: ASYNC110 (it is asked again and again, without another head)
                 await asyncio.sleep(0.01)
         watched.hosts["w3.example"] = healthy
         await published(watched, others | {"w3.example"})

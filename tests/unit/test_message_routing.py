@@ -47,8 +47,8 @@ class Noting:
 
 async def join(wiring: Wired, name: str, address: str = "", **more: Any) -> Any:
     """Have a member join; its class is Worker unless given, and shared."""
-    given = {"name": name, "address": address or "Worker", "shared": True, "transitions": ONE, **more}
-    return await wiring.call(member_did(name), "join", **given)
+    members = {"name": name, "address": address or "Worker", "shared": True, "transitions": ONE, **more}
+    return await wiring.call(member_did(name), "join", **members)
 
 
 async def publish(wiring: Wired, content: str, **fields: Any) -> Any:
@@ -83,10 +83,10 @@ def news_of(one: Any, *messages: Any) -> list[str]:
 
 def environment(*members: tuple[str, str]) -> Any:
     """An environment of the rules with these members."""
-    made = rules().environment.Environment()
+    room = rules().environment.Environment()
     for name, address in members:
-        assert made.join(name, address, shares=True) == ""
-    return made
+        assert room.join(name, address, shares=True) == ""
+    return room
 
 
 @pytest.mark.sample(1)
@@ -393,11 +393,11 @@ async def test_005_17_the_last_response_of_the_actions_is_published() -> None:
         await run(wiring)
         assert bob.actions == ["Write", "Review", "Write", "Review"]
         assert bob.asked == [("Review", ["Write", "<idle>"])] * 2, "asked only where there is a choice"
-        said = {key: (await wiring.history())[-1][key] for key in ("content", "cause_by", "sent_from", "send_to")}
-        assert said == {"content": "Review is done", "cause_by": "Review", "sent_from": "Worker", "send_to": ["<all>"]}
+        last = {key: (await wiring.history())[-1][key] for key in ("content", "cause_by", "sent_from", "send_to")}
+        assert last == {"content": "Review is done", "cause_by": "Review", "sent_from": "Worker", "send_to": ["<all>"]}
         assert len(await wiring.history()) == 2, "the responses between are in the memory alone"
-        kept = (await wiring.call(member_did("Bob"), "recall", causes=["Write", "Review"]))["messages"]
-        assert [message["cause_by"] for message in kept] == bob.actions
+        recollection = (await wiring.call(member_did("Bob"), "recall", causes=["Write", "Review"]))["messages"]
+        assert [message["cause_by"] for message in recollection] == bob.actions
 
 
 @pytest.mark.parametrize(("choice", "limit", "actions"), [("Elsewhere", 10, 2), ("<idle>", 10, 2), ("Write", 3, 3)])

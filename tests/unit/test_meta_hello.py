@@ -84,8 +84,8 @@ def test_a_field_of_another_form_is_named_without_a_pattern() -> None:
 
 @pytest.mark.parametrize("field", ["version", "supportedCapabilities"])
 def test_000_54_version_and_capabilities_are_mandatory(field: str) -> None:
-    kept = {name: item for name, item in SOURCE["metaProtocol"].items() if name != field}
-    assert refused(SOURCE, metaProtocol=kept) == "hello.form"
+    members = {name: item for name, item in SOURCE["metaProtocol"].items() if name != field}
+    assert refused(SOURCE, metaProtocol=members) == "hello.form"
 
 
 def test_000_54_named_capabilities_are_optional() -> None:
@@ -155,8 +155,8 @@ def test_000_58_the_hash_is_64_hexadecimal_digits_of_sha256() -> None:
     ],
 )
 def test_000_61_a_hash_that_cannot_be_used_is_left_out(value: dict[str, Any], name: str, field: str, wrong: object) -> None:
-    kept = {**value, "metaProtocol": {**value["metaProtocol"], "usedProtocolHash": None}}
-    assert getattr(meta(kept, **{name: wrong}), field) is None
+    value_of = {**value, "metaProtocol": {**value["metaProtocol"], "usedProtocolHash": None}}
+    assert getattr(meta(value_of, **{name: wrong}), field) is None
 
 
 def test_000_59_the_source_may_offer_the_hash_under_either_name() -> None:
@@ -278,7 +278,7 @@ def test_roles_are_read_in_their_own_hello_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "offered", "chosen"),
+    ("roles", "offered", "code"),
     [
         ({}, None, URI),
         ({URI: "payer"}, None, URI),
@@ -290,7 +290,7 @@ def test_roles_are_read_in_their_own_hello_only() -> None:
         ({URI: "auditor", f"{URI}1": "host"}, HASH, "session.role"),
     ],
 )
-def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], offered: str | None, chosen: str) -> None:
+def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], offered: str | None, expected: str) -> None:
     provides = {
         URI: hello.Provided(HASH, True, "payee", ("payer",)),
         f"{URI}1": hello.Provided("ab" * 32, True, "host", ("guest",)),
@@ -298,12 +298,12 @@ def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], of
     candidates = [f"{URI}2", URI, f"{URI}1"]
     message = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
     own = replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
-    if chosen == "session.role":
+    if expected == "session.role":
         with pytest.raises(Refused) as refusal:
             choose(own, replace(message, destination_did=own.source_did), provides)
-        assert refusal.value.code == chosen
+        assert refusal.value.code == expected
         return
     answer, agreement = choose(own, replace(message, destination_did=own.source_did), provides)
     assert agreement is not None
-    assert (agreement.uri, agreement.peer_role) == (chosen, roles.get(chosen, ""))
-    assert (answer.role, answer.peer_role) == (provides[chosen].role, roles.get(chosen, ""))
+    assert (agreement.uri, agreement.peer_role) == (expected, roles.get(expected, ""))
+    assert (answer.role, answer.peer_role) == (provides[expected].role, roles.get(expected, ""))

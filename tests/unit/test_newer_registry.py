@@ -193,15 +193,15 @@ NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set
 
 @pytest.mark.threat(400)
 @pytest.mark.sample(4)
-@pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
+@pytest.mark.parametrize(("kind", "members", "critical", "reason", "listed"), NEWER)
 async def test_a_statement_without_use_disables_its_subject_alone(
-    kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], said: str, listed: set[str], tmp_path: Path
+    kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], reason: str, listed: set[str], tmp_path: Path
 ) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)
     registry.add(kinds.Status(uri_of(), "active"), ALICE)
     changed = newer(registry, indexes(registry, kind)[0], members, critical)
-    assert await outcome(changed, tmp_path) == (said, listed)
+    assert await outcome(changed, tmp_path) == (reason, listed)
     replay = Replay(lambda digest: changed.blobs[digest])
     if not critical and "state" not in members:
         for leaf in changed.leaves:
@@ -228,16 +228,16 @@ async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: P
 
 @pytest.mark.threat(400)
 @pytest.mark.parametrize(
-    ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
+    ("body", "reason", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
 )
 async def test_a_critical_type_stands_for_its_subject(
-    body: Mapping[str, object], said: str, listed: set[str], tmp_path: Path
+    body: Mapping[str, object], reason: str, listed: set[str], tmp_path: Path
 ) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)
     index = registry.force(newer_leaf(registry, "recall", body, critical=["type"]))
     registry.tamper = with_leaf(registry, index)
-    assert await outcome(registry, tmp_path) == (said, listed)
+    assert await outcome(registry, tmp_path) == (reason, listed)
 
 
 @pytest.mark.threat(400)

@@ -109,16 +109,16 @@ def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
 
 def proposal(own: SessionFacts | None = None, *, signer: Identity = BUYER, **changes: Any) -> ReportProposed:
     """What a buyer proposes, with fields of the report or of the statement replaced by a liar, and signed all the same."""
-    known = own or facts(BUYER, SHOP)
+    own_facts = own or facts(BUYER, SHOP)
     body: dict[str, Any] = {
-        "topic": known.topic,
-        "nid": known.nid,
-        "document": known.document,
+        "topic": own_facts.topic,
+        "nid": own_facts.nid,
+        "document": own_facts.document,
         "outcome": "agreed",
         "epoch": 4,
         "seen_checkpoint": CHECKPOINT.decode(),
     }
-    head: dict[str, Any] = {"log": known.log, "by": (known.own_key, known.peer_key), "issued": OPENED}
+    head: dict[str, Any] = {"log": own_facts.log, "by": (own_facts.own_key, own_facts.peer_key), "issued": OPENED}
     for name, value in changes.items():
         (head if name in head else body)[name] = value
     draft = statement.draft(kinds.Report(**body), **head)
@@ -298,9 +298,9 @@ def test_useless_reports_are_announced_once(tmp_path: Path, caplog: pytest.LogCa
             proposed += 1
             return ReportSigned(peer.key_id, peer.sign(statement.pre_authentication_encoding(proposal.payload)))
 
-        made = await reporter.report(facts(ours, peer, nid=f"{number:02x}" * 32), propose)
+        was_made = await reporter.report(facts(ours, peer, nid=f"{number:02x}" * 32), propose)
         await asyncio.sleep(2 * delay)
-        return made
+        return was_made
 
     async def meet_all() -> None:
         outcomes = [await meet(stranger, number) for number, stranger in enumerate(strangers)]
@@ -547,10 +547,10 @@ ENDLESS = SessionTimeouts(report=1e6, idle=1e7)
 
 def test_a_hanging_registry_delays_neither_start_nor_end(tmp_path: Path) -> None:
     async def main() -> None:
-        log, asked = SimulatedLog(), asyncio.Event()
+        log, request_seen = SimulatedLog(), asyncio.Event()
 
         async def hang() -> OpenEpoch:
-            asked.set()
+            request_seen.set()
             await asyncio.sleep(1e9)
             raise AssertionError
 
@@ -558,7 +558,7 @@ def test_a_hanging_registry_delays_neither_start_nor_end(tmp_path: Path) -> None
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop))
         began = asyncio.get_running_loop().time()
         await _session(seller, customer)
-        assert asked.is_set(), "it is asked in the background"
+        assert request_seen.is_set(), "it is asked in the background"
         assert asyncio.get_running_loop().time() - began < 1_000, "virtual time: it was not waited for"
         await customer.agent.aclose()
 
@@ -569,11 +569,11 @@ def test_a_hanging_registry_is_refused_at_once_the_next_time(tmp_path: Path) -> 
     async def main() -> None:
         log, stuck = SimulatedLog(), SimulatedLog()
 
-        asked = 0
+        requests = 0
 
         async def hang(note: bytes) -> None:
-            nonlocal asked
-            asked += 1
+            nonlocal requests
+            requests += 1
             await asyncio.sleep(10)
             raise Unavailable("network.deadline", "No answer in time.")
 
@@ -582,7 +582,7 @@ def test_a_hanging_registry_is_refused_at_once_the_next_time(tmp_path: Path) -> 
         seller = shop(tmp_path, policy=REPORTING, log_of=lambda _: stuck)
         for _ in range(3):
             await _session(seller, customer)
-        assert asked == 1
+        assert requests == 1
         assert log.submitted == []
         assert customer.names().count("report failed") == 3
         await seller.agent.aclose()

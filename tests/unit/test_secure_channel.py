@@ -58,15 +58,15 @@ def signed(text: str, change: Callable[[dict[str, Any]], object], signer: Identi
 
 
 def test_the_hellos_have_every_field_of_the_source() -> None:
-    asked, answered, *_ = (json.loads(text) for text in shake_hands(source(), destination()))
+    source_hello, answered, *_ = (json.loads(text) for text in shake_hands(source(), destination()))
     common = {
         *("version", "type", "timestamp", "messageId", "sessionId", "sourceDid", "destinationDid", "verificationMethod"),
         *("random", "proof", "metaProtocol"),
     }
-    assert set(asked) == common | {"supportedVersions", "cipherSuites", "supportedGroups", "keyShares"}
+    assert set(source_hello) == common | {"supportedVersions", "cipherSuites", "supportedGroups", "keyShares"}
     assert set(answered) == common | {"selectedVersion", "cipherSuite", "keyShare"}
-    assert set(asked["keyShares"][0]) == set(answered["keyShare"]) == {"group", "expires", "keyExchange"}
-    for value, signer in ((asked, BUYER), (answered, SHOP)):
+    assert set(source_hello["keyShares"][0]) == set(answered["keyShare"]) == {"group", "expires", "keyExchange"}
+    for value, signer in ((source_hello, BUYER), (answered, SHOP)):
         assert value["verificationMethod"] == keys.method_of(signer)
         assert set(value["proof"]) == {"type", "created", "verificationMethod", "proofValue"}
         assert value["timestamp"] == "2027-01-15T08:00:00.000Z"
@@ -95,8 +95,8 @@ def test_the_machine_ignores_additional_hello_fields() -> None:
     wire = shake_hands(near, far)
     assert far.got == [wire[0]]
     assert near.got == [wire[1]]
-    for text, type, said in ((wire[0], "sourceHello", first_hello()), (wire[1], "destinationHello", answer())):
-        assert plain.parse(text, type) == plain.parse(said, type)  # type: ignore[arg-type]
+    for text, type, expected in ((wire[0], "sourceHello", first_hello()), (wire[1], "destinationHello", answer())):
+        assert plain.parse(text, type) == plain.parse(expected, type)  # type: ignore[arg-type]
 
 
 def test_the_negotiation_id_uses_the_signed_randoms() -> None:
@@ -269,8 +269,8 @@ def test_preferred_encryption_speaks_plainly_to_a_plain_peer() -> None:
     near.say(first_hello())
     near.take(answer())
     far.take(first_hello())
-    for peer, said in ((near, answer()), (far, first_hello())):
-        assert peer.got == [said]
+    for peer, hello in ((near, answer()), (far, first_hello())):
+        assert peer.got == [hello]
         assert peer.channel.send(b"\x40plain", NOW) == [b"\x40plain"]
         peer.take(b"\x40too")
         assert peer.got[-1] == b"\x40too"
@@ -283,13 +283,13 @@ def test_preferred_encryption_speaks_plainly_to_a_plain_peer() -> None:
 
 def test_hellos_of_the_two_profiles_are_told_apart() -> None:
     near, far = source(), destination()
-    asked, answered, *rest = shake_hands(near, far)
-    assert is_secure_hello(asked)
+    source_hello, answered, *rest = shake_hands(near, far)
+    assert is_secure_hello(source_hello)
     assert is_secure_hello(answered)
     for text in (first_hello(), answer(), "", "[]", "{", "7", "\ud800", '"proof"', "x" * 40_000, rest[0]):
         assert not is_secure_hello(text)
     for mark in ("proof", "keyShares"):
-        value = json.loads(asked)
+        value = json.loads(source_hello)
         del value[mark]
         assert is_secure_hello(json.dumps(value)), "half a signed Hello is no plain one"
 

@@ -89,7 +89,7 @@ async def described(port: int) -> list[str]:
     """The protocols of an agent's description."""
     async with httpx.AsyncClient() as client:
         description = (await client.get(f"http://127.0.0.1:{port}/ad.json")).json()
-    return [found for interface in description["interfaces"] if (found := interface.get("protocol", "")).startswith("https:")]
+    return [uri for interface in description["interfaces"] if (uri := interface.get("protocol", "")).startswith("https:")]
 
 
 async def test_a_protocol_is_provided_while_the_agent_serves(tmp_path: Path) -> None:
@@ -355,9 +355,9 @@ async def key_in_document(port: int) -> str:
 
 
 async def test_a_rotated_key_is_taken_over_without_a_restart(tmp_path: Path) -> None:
-    host = Host(tmp_path, former := Identity.create("host.example"))
+    host = Host(tmp_path, first_identity := Identity.create("host.example"))
     host.greets()
-    former.save(tmp_path / "identity.json")
+    first_identity.save(tmp_path / "identity.json")
     async with (
         host.agent,
         Agent(Identity.create(), host.protocols, home=tmp_path / "guest") as guest,
@@ -366,8 +366,8 @@ async def test_a_rotated_key_is_taken_over_without_a_restart(tmp_path: Path) -> 
         url = f"ws://127.0.0.1:{port}"
         assert not host.agent.reload()
         async with guest.connect(url, topic="social/greeting") as open_session:
-            former.rotated().supersede(former, tmp_path / "identity.json")
-            assert await key_in_document(port) == former.key_id
+            first_identity.rotated().supersede(first_identity, tmp_path / "identity.json")
+            assert await key_in_document(port) == first_identity.key_id
             assert host.agent.reload()
             assert await key_in_document(port) == f"{host.agent.did}#key-2"
             assert await open_session.call("greet", name="Ada") == "Hello, Ada!"
@@ -383,16 +383,16 @@ async def test_signals_reload_and_end_an_agent_that_serves(tmp_path: Path) -> No
     """In this process: `serve` sets the handlers and restores them."""
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in handled]
-    host, port = Host(tmp_path, former := Identity.create("host.example")), free_port()
+    host, port = Host(tmp_path, first_identity := Identity.create("host.example")), free_port()
     host.greets()
-    former.save(tmp_path / "identity.json")
+    first_identity.save(tmp_path / "identity.json")
     async with host.agent:
         serving = asyncio.create_task(host.agent.serve("127.0.0.1", port, public=PUBLIC))
         while signal.getsignal(signal.SIGHUP) == before[2]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        former.rotated().supersede(former, tmp_path / "identity.json")
+        first_identity.rotated().supersede(first_identity, tmp_path / "identity.json")
         os.kill(os.getpid(), signal.SIGHUP)
-        while await key_in_document(port) == former.key_id:  # noqa: ASYNC110
+        while await key_in_document(port) == first_identity.key_id:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         (tmp_path / "identity.json").unlink()
         os.kill(os.getpid(), signal.SIGHUP)  # logged, and the agent goes on
@@ -484,7 +484,7 @@ async def test_an_agent_without_protocols_serves_its_documents(tmp_path: Path) -
 
 
 async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
-    host, said = Host(tmp_path), list[str]()
+    host, event_types = Host(tmp_path), list[str]()
     host.greets()
     async with host.agent:
         await host.agent.prepare()
@@ -495,10 +495,10 @@ async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
             return {"type": next(events)}
 
         async def send(event: Any) -> None:
-            said.append(event["type"])
+            event_types.append(event["type"])
 
         await application({"type": "lifespan"}, receive, send)
-        assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert event_types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="https://host.example") as client:
             late = await client.post(f"{SESSIONS}?key={'k' * 43}", content=b"", headers={"Content-Type": MEDIA_TYPE})

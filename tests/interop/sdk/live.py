@@ -278,8 +278,8 @@ async def provide(did: str, answers: list[dict[str, Any]], peer: dict[str, Any],
     async def resolve(asked: str) -> dict[str, Any]:
         if asked == peer.get("id"):
             return peer
-        found: dict[str, Any] = await fetched(asked)
-        return found
+        document: dict[str, Any] = await fetched(asked)
+        return document
 
     did_wba_verifier.resolve_did_wba_document = resolve
 
