@@ -105,8 +105,8 @@ def test_an_answer_names_its_receiver_its_sender_and_its_session(changed: dict[s
     node.call("create_client", session_id="s", receiver_id="b")
     _, ((_, begun),) = node.call("submit_inquiry", message=quest())
     node.receive("b", Frame("RESPONSE", "CallAgent", begun.call, answer))
-    (told,) = node.invoked
-    assert told.arguments["message"]["session_status"] == "STOP_RESPONSE"
+    (invocation,) = node.invoked
+    assert invocation.arguments["message"]["session_status"] == "STOP_RESPONSE"
 
 
 @pytest.mark.threat(237)

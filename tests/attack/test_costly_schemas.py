@@ -298,6 +298,6 @@ def test_a_message_of_the_peer_has_so_many_values() -> None:
             decode_json(data.encode())
     assert time.thread_time() - started < SECONDS
     # A text may hold as many commas and brackets as it likes.
-    asked = '{"action":"fixErrorNegotiation","status":"negotiating","errorDescription":"' + ',[{\\"\\\\' * 2_000 + '"}'
-    assert isinstance(messages.parse(asked.encode()), messages.FixErrorNegotiation)
+    payload = '{"action":"fixErrorNegotiation","status":"negotiating","errorDescription":"' + ',[{\\"\\\\' * 2_000 + '"}'
+    assert isinstance(messages.parse(payload.encode()), messages.FixErrorNegotiation)
     assert decode_json(b'{"a":"' + b',[{\\"\\\\' * 50_000 + b'"}')

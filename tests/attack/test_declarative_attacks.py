@@ -258,10 +258,10 @@ async def test_002_04_a_message_is_checked_once_for_each_form() -> None:
     names = list(many["operations"])
     many["roles"] = both(names)
     few = copy.deepcopy(many)
-    for manifest, kept in ((many, 64), (few, 1)):
-        manifest["operations"] = {name: manifest["operations"][name] for name in names[:kept]}
+    for manifest, count in ((many, 64), (few, 1)):
+        manifest["operations"] = {name: manifest["operations"][name] for name in names[:count]}
         for role in manifest["roles"].values():
-            role["calls"] = role["invokes"] = names[:kept]
+            role["calls"] = role["invokes"] = names[:count]
     spent = []
     for manifest in (few, many):
         right = await session(declared(manifest), "right", local=RIGHT, peer=LEFT)

@@ -409,9 +409,9 @@ async def test_a_hanging_registry_holds_no_other_uri(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         assert (await agent.fetch(uri_of())).uri == uri_of()
         assert not first.done()
-        kept = kept_in(tmp_path)
+        memory = kept_in(tmp_path)
         for attempt in (first, agent.fetch(hanging)):  # the second waits for no turn that was not given back
             with pytest.raises(Unavailable) as failure:
                 await attempt
             assert failure.value.code == "network.deadline" and "hanging.example" in failure.value.message
-        assert kept_in(tmp_path) == kept
+        assert kept_in(tmp_path) == memory

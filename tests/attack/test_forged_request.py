@@ -99,9 +99,9 @@ async def test_a_strangers_key_proves_nothing_for_a_bound_did(listener: Listener
 @pytest.mark.threat(101)
 async def test_a_rotated_key_or_a_deactivated_did_sends_nothing(listener: Listener) -> None:
     assert await listener.verify(signer(ALICE).headers("POST", URL, b"{}")) == ALICE.did
-    former = signer(MALLORY).headers("POST", URL, b"{}")
+    old_headers = signer(MALLORY).headers("POST", URL, b"{}")
     listener.knows(MALLORY.rotated())
-    assert await refused(listener, former) == "authentication.identity"
+    assert await refused(listener, old_headers) == "authentication.identity"
     listener.now += 61
     listener.documents[ALICE.did] = ALICE.did_document(deactivated=True)
     late = RequestSigner(ALICE, clock=lambda: listener.now).headers("POST", URL, b"{}")

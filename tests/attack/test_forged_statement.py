@@ -53,13 +53,13 @@ async def test_a_handler_that_its_author_never_signed_is_refused(tmp_path: Path)
 async def test_an_identity_without_the_operators_testimony_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     mallory = domain_signer("mallory.example")
-    known = next(
+    identity = next(
         statement
         for _, statement in registry.statements()
         if isinstance(statement.body, kinds.Identity) and statement.body.did == ALICE.did
     )
     key = kinds.Key(ALICE.key_id, encode_multikey(mallory.public_key))
-    body = kinds.Identity(ALICE.did, kinds.Blob("00" * 32, 5), (key,), 2, known.id)
+    body = kinds.Identity(ALICE.did, kinds.Blob("00" * 32, 5), (key,), 2, identity.id)
     registry.force(signed(body, mallory, issued=registry.now).leaf)
     failure = await refused_at(4, registry, tmp_path)
     assert failure.code == "statement.unknown-key"

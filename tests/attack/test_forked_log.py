@@ -21,7 +21,7 @@ async def test_a_rewritten_history_is_refused_with_evidence(tmp_path: Path) -> N
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
-        shown = registry.checkpoint()
+        checkpoint = registry.checkpoint()
     fork = registry.rewritten(3, signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now).leaf)
     fork.force(fork.leaves[2])
     fork.now += 7200
@@ -29,7 +29,7 @@ async def test_a_rewritten_history_is_refused_with_evidence(tmp_path: Path) -> N
     failure = await refused_at(2, fork, tmp_path)
     assert failure.code == "log.consistency"
     first, second = (open_checkpoint(note, NAME.key).checkpoint for note in failure.evidence)
-    assert first == open_checkpoint(shown, NAME.key).checkpoint
+    assert first == open_checkpoint(checkpoint, NAME.key).checkpoint
     assert (second.size, second.root) == (fork.size, fork.root())
 
 

@@ -59,10 +59,10 @@ async def test_given_up_calls_keep_no_arguments() -> None:
     del given_up, large, task
     await asyncio.sleep(0.05)  # the tasks' callbacks run
     gc.collect()
-    kept = sum(trace() is not None for trace in traces)
+    left = sum(trace() is not None for trace in traces)
     release.set()
     assert await asyncio.gather(*busy) == ["busy"] * ONE_PEER
-    assert kept == 0
+    assert left == 0
     # Every thread is free again, and the calls that were given up never ran.
     assert await functions.call(CallContext(), WAIT, {"value": "after"}) == "after"
     assert set(order) == {"busy", "after"}

@@ -37,9 +37,9 @@ class Hosts(Network):
         return BoundedClient(transport=httpx.MockTransport(self._answer))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
-        found: Any = self
-        found.asked.append(request.url.host)
-        registry = found.hosts.get(request.url.host)
+        hosts: Any = self
+        hosts.asked.append(request.url.host)
+        registry = hosts.hosts.get(request.url.host)
         if registry is None:
             raise httpx.ConnectError("nobody listens", request=request)
         status, body = registry.answer(request)

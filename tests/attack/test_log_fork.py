@@ -94,7 +94,7 @@ async def test_a_database_restored_under_a_process_is_not_signed(
     copied = (data / "head").read_bytes()
     async with backup(postgres, database) as old, open_registry(data, database, web) as registry:
         await log(registry, grant(WRITER, 1), WRITER)
-        shown = registry.head
+        head = registry.head
         # The process has the same file open, and the leader's next connection is to the copy.
         (data / "head").write_bytes(copied)
         registry.leader.fence.record = record(data)
@@ -113,7 +113,7 @@ async def test_a_database_restored_under_a_process_is_not_signed(
             await registry.leader.take_over(patience=1)
         assert refused.value.code == "log.damaged"
         assert seen and not any(seen)
-        assert registry.head == shown and not await registry.is_ready()
+        assert registry.head == head and not await registry.is_ready()
 
 
 @pytest.mark.threat(58)

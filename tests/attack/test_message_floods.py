@@ -235,11 +235,11 @@ async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
         command = [sys.executable, __file__, str(port), str(at_once)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         flood = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
-        told, telling = flood.stdin, flood.stdout
-        assert told is not None and telling is not None
+        stream, telling = flood.stdin, flood.stdout
+        assert stream is not None and telling is not None
 
         async def answered() -> int:
-            told.write(b"\n")
+            stream.write(b"\n")
             return int(await telling.readline())
 
         while (before := await answered()) < at_once:  # noqa: ASYNC110 (another process counts)

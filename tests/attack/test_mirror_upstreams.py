@@ -200,9 +200,9 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             mirrored(tmp_path / "mirror", database, registry, upstream) as mirror,
         ):
             before, operator = mirror.head, operator_in(tmp_path / "registry")
-            found = await registry.leaves(range(registry.head.size))
+            by_index = await registry.leaves(range(registry.head.size))
             # The operator signs a log in which a statement is repeated.
-            leaves = [*(found[index] for index in sorted(found)), found[1]]
+            leaves = [*(by_index[index] for index in sorted(by_index)), by_index[1]]
             tree = Frontier()
             for leaf in leaves:
                 tree.append(leaf_hash(leaf))

@@ -74,7 +74,7 @@ async def test_an_error_after_the_answer_does_not_repeat_a_payment(tmp_path: Pat
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e-9])
 async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -> None:
-    protocols, asked, rung = LocalProtocols({NAME: PAYMENT}), list[str](), asyncio.Event()
+    protocols, operations, rung = LocalProtocols({NAME: PAYMENT}), list[str](), asyncio.Event()
     async with (
         Agent(Identity.create(), protocols, home=tmp_path / "payee") as payee,
         Agent(Identity.create(), protocols, home=tmp_path / "payer") as payer,
@@ -82,7 +82,7 @@ async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -
 
         @payee.middleware
         async def note(call: Call, proceed: Proceed) -> Any:
-            asked.append(call.operation)
+            operations.append(call.operation)
             return await proceed()
 
         @payee.provides(NAME, role="hearer")
@@ -100,4 +100,4 @@ async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -
             assert error.value.code == "session.late"
             await peer.call("rang", bell="last")
             await rung.wait()
-        assert asked == ["rang", "rang"]
+        assert operations == ["rang", "rang"]

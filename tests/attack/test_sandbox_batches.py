@@ -52,12 +52,12 @@ OPENS = {
 async def opened(source: str, *, at_once: bool) -> str:
     """The code and the message of the error with which a first session cannot be had, or ""."""
     async with SandboxPool(size=0, limits=LIMITS) as pool:
-        made = package(source)
+        probe = package(source)
         try:
             if at_once:
-                worker, session = await pool.open_code(made, "client", local=LOCAL, peer=PEER)
+                worker, session = await pool.open_code(probe, "client", local=LOCAL, peer=PEER)
             else:
-                worker = await pool.load_code(made, local=LOCAL, peers=[PEER])
+                worker = await pool.load_code(probe, local=LOCAL, peers=[PEER])
                 session = await worker.open("client")
             await session.handle(Opened())
         except TreatyError as error:

@@ -171,5 +171,5 @@ def test_a_template_without_room_for_a_process_goes_on() -> None:
 async def test_workers_share_no_state_of_a_module_that_has_one() -> None:
     async with SandboxPool(size=0) as pool:
         for _ in range(2):
-            known = await (await hire(pool)).run("import sys; value = [name in sys.modules for name in ('pkgutil', 'random')]")
-            assert known == [True, False]
+            presence = await (await hire(pool)).run("import sys; value = [name in sys.modules for name in ('pkgutil', 'random')]")
+            assert presence == [True, False]

@@ -124,8 +124,8 @@ async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Re
     for name, number, source in greedy:
         await send(registry, key_signer(name), number, source)
     await send(registry, STRANGER, 3, "198.51.100.1")
-    kept = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
-    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    expected_uploads = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
+    assert await waiting(registry) == expected_uploads | {one_upload(STRANGER, 3)[0]}
     digest, data, _ = one_upload(key_signer("greedy 2"), 2)
     assert not await registry.blobs.get(digest) and data
     # The greedy network gets nothing back by it: its next upload would make it the greediest again.
@@ -134,7 +134,7 @@ async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Re
     assert refused.value.code == "quota.sender"
     # Nor by claiming the bytes of another one.
     await send(registry, STRANGER, 3, "198.51.100.1")
-    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    assert await waiting(registry) == expected_uploads | {one_upload(STRANGER, 3)[0]}
 
 
 class SlowStore:

@@ -40,7 +40,7 @@ async def test_an_agent_vouches_renews_and_withdraws(
         assert (first["to"], first["withdrawn"], first["seq"], first["epoch"]) == (alice.did, False, 0, 0)
         assert f"You vouch for {bob.did}" in await treaty("vouch", bob.did)
         answer = await told("vouches", did)
-        assert [made["to"] for made in answer["vouches"]] == [bob.did, alice.did]
+        assert [vouch["to"] for vouch in answer["vouches"]] == [bob.did, alice.did]
         assert answer["vouches"][1]["statement"] == first["statement"]
         assert "no longer" in await treaty("withdraw", "vouch", alice.did)
         assert alice.did not in await treaty("vouches")

@@ -146,15 +146,15 @@ async def test_cancelling_a_wait_loses_nothing(pair: tuple[Connection, Connectio
 
 async def test_a_connection_passes_from_one_owner_to_the_next(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
-    former, owner = asyncio.Event(), asyncio.Event()
-    far.watch(former.set)
+    first_owner, owner = asyncio.Event(), asyncio.Event()
+    far.watch(first_owner.set)
     far.watch(owner.set)
     near.send("for the owner")
     while (message := far.receive()) is None:
         owner.clear()
         await owner.wait()
     assert message == "for the owner"
-    assert not former.is_set()
+    assert not first_owner.is_set()
 
 
 @pytest.mark.sample(2)

@@ -225,5 +225,5 @@ def test_a_wrong_command_is_found(line: str) -> None:
 
 
 def test_a_block_within_a_block_is_text() -> None:
-    found = blocks_of("x.md", "````\n```sh\nrm\n```\n````\n```sh\nls\n```\n")
-    assert [(block.line, block.language, block.text) for block in found] == [(1, "", "```sh\nrm\n```"), (6, "sh", "ls")]
+    blocks = blocks_of("x.md", "````\n```sh\nrm\n```\n````\n```sh\nls\n```\n")
+    assert [(block.line, block.language, block.text) for block in blocks] == [(1, "", "```sh\nrm\n```"), (6, "sh", "ls")]

@@ -88,7 +88,7 @@ def test_every_transition_is_in_the_picture() -> None:
 def test_no_two_arrows_lie_on_each_other() -> None:
     arrows = [Arrow(a, b, ("x",)) for a in "ABCD" for b in "ABCD" if a != b]
     text = draw("T", "D", [Diagram("T", list("ABCD"), arrows)])
-    paths = [tuple(map(int, found)) for found in re.findall(r'd="M(\d+) (\d+)H(\d+)V(\d+)H\d+"', text)]
+    paths = [tuple(map(int, numbers)) for numbers in re.findall(r'd="M(\d+) (\d+)H(\d+)V(\d+)H\d+"', text)]
     assert len(paths) == len(arrows)
     ports = [(edge, y) for edge, start, _, end in paths for y in (start, end)]
     assert len(set(ports)) == len(ports), "each arrow has a port of its own"

@@ -98,10 +98,10 @@ def test_each_command_has_its_options_once_and_an_example() -> None:
 
 @pytest.mark.parametrize("source", rules.SOURCES)
 def test_every_rule_has_a_row_and_a_test(source: str) -> None:
-    found = rules.rows(source)
-    assert [row.number for row in found] == list(range(1, rules.SOURCES[source] + 1))
-    assert [row.number for row in found if not row.tests] == []
-    assert {row.keyword for row in found} <= {"M", "S", "O", "–"}
+    table = rules.rows(source)
+    assert [row.number for row in table] == list(range(1, rules.SOURCES[source] + 1))
+    assert [row.number for row in table if not row.tests] == []
+    assert {row.keyword for row in table} <= {"M", "S", "O", "–"}
 
 
 def test_every_numbered_test_has_a_rule() -> None:

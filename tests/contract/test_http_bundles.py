@@ -55,16 +55,16 @@ async def fetch(api: httpx.AsyncClient, registry: Registry, path: str = PATH) ->
     statements = []
     for leaf in bundle.leaves:
         verify_inclusion(leaf.index, head.checkpoint.size, leaf_hash(leaf.leaf), leaf.proof, head.checkpoint.root)
-        made = statement.parse(leaf.leaf)
+        publication = statement.parse(leaf.leaf)
         keys: dict[str, bytes] = {}
-        for did in made.authors:
+        for did in publication.authors:
             keys |= keys_of(facts, did)
-        verified = statement.verify(made, keys)
-        if isinstance(made.body, Decision):
-            assert [did.text for did in made.authors] == [registry.operator]
+        verified = statement.verify(publication, keys)
+        if isinstance(publication.body, Decision):
+            assert [did.text for did in publication.authors] == [registry.operator]
         else:
             facts |= admit(facts, verified, leaf.index)
-        statements.append(made)
+        statements.append(publication)
     genesis = statements[0].body
     assert isinstance(genesis, Genesis)
     assert hex_digest(bundle.blobs[genesis.trusted_root]) == genesis.trusted_root

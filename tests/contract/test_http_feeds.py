@@ -75,8 +75,8 @@ async def test_a_feed_has_the_newest_entries_only(api: httpx.AsyncClient, regist
 @pytest.mark.parametrize("text", ["<script>&\"'", "]]>", "\x00\x08\ufffe", "\u202e"])
 def test_foreign_text_stays_text(text: str) -> None:
     event = LogEvent(0, "publish", "ab", text, frozenset(), (text,), 2**60)
-    made = atom("registry.example", "/feeds/log", Subject("topic", text), [event])
-    feed = ElementTree.fromstring(made)
+    encoded = atom("registry.example", "/feeds/log", Subject("topic", text), [event])
+    feed = ElementTree.fromstring(encoded)
     content = feed.findtext(f"{A}entry/{A}content")
     assert content is not None and len(content) == len(text)
     assert [child.tag for child in feed.iter() if child.tag.endswith("script")] == []

@@ -216,14 +216,14 @@ async def test_the_commands(registry: Registry, web: Web, tmp_path: Path, capsys
         return value
 
     async with serving(registry, free_port()) as base_url:
-        made = await run("identity", "new", "alice.example", "--bind")
-        web.documents[made["did"]] = json.dumps(made["document"]).encode()
+        created = await run("identity", "new", "alice.example", "--bind")
+        web.documents[created["did"]] = json.dumps(created["document"]).encode()
         await run("trust", "add", f"{base_url}#{registry.log_key}")
         first = Identity.load(tmp_path / "home" / "identity.json")
         (outcome,) = await registry.submit([first.statement(ballot(registry, 0), log=ORIGIN, issued=NOW).leaf])
         assert isinstance(outcome, Logged)
         rotated = await run("identity", "rotate")
-        web.documents[made["did"]] = json.dumps(rotated["document"]).encode()
+        web.documents[created["did"]] = json.dumps(rotated["document"]).encode()
         confirmed = await run("identity", "confirm")
-    assert confirmed == {"did": made["did"], "key": rotated["key"], "index": registry.head.size - 1}
-    assert list(await registry.authentication_keys(made["did"])) == [f"{made['did']}#key-2"]
+    assert confirmed == {"did": created["did"], "key": rotated["key"], "index": registry.head.size - 1}
+    assert list(await registry.authentication_keys(created["did"])) == [f"{created['did']}#key-2"]

@@ -88,9 +88,9 @@ async def test_refusals_say_why_and_change_nothing(
     for leaf, status, code in cases:
         async with unchanged(registry):
             response = await api.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
-            found = problem(response, status, code)
+            details = problem(response, status, code)
         assert (status == 401) == ("www-authenticate" in response.headers)
-        assert alice.did not in found["title"]
+        assert alice.did not in details["title"]
 
 
 @pytest.mark.threat(72)

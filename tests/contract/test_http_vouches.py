@@ -29,8 +29,8 @@ async def test_the_newest_standing_vouch_of_a_pair_is_shown(
     second = await say(api, alice, kinds.Vouch(CAROL.did, 1))
     place = registry.head.size - 1
     of_bob, of_carol = (
-        {"to": to.did, "epoch": 0, "statement": made.id, "index": index}
-        for to, made, index in ((bob, first, place - 1), (CAROL, second, place))
+        {"to": to.did, "epoch": 0, "statement": statement.id, "index": index}
+        for to, statement, index in ((bob, first, place - 1), (CAROL, second, place))
     )
     assert await asked(api, alice) == {"seq": 2, "epoch": 0, "vouches": [of_carol, of_bob]}
     await say(api, alice, ballot(registry))

@@ -115,8 +115,8 @@ def test_a_missing_library_is_an_error_that_names_its_extra(library: str, code: 
     environment = {"TREATY_HOME": str(tmp_path), "PATH": "/usr/bin"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
-    said = done.stdout + done.stderr.splitlines()[-1] if done.stderr else done.stdout
-    assert f"pip install '.[{extra}]'" in said and library in said
+    output = done.stdout + done.stderr.splitlines()[-1] if done.stderr else done.stdout
+    assert f"pip install '.[{extra}]'" in output and library in output
     assert not list(tmp_path.iterdir())
 
 

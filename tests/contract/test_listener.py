@@ -49,12 +49,12 @@ async def dialled(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
 
 async def gone(reader: asyncio.StreamReader) -> bytes:
     """What comes until the other side hangs up."""
-    said = b""
+    data = b""
     with suppress(ConnectionError):
         async with asyncio.timeout(20):
             while piece := await reader.read(1 << 16):
-                said += piece
-    return said
+                data += piece
+    return data
 
 
 async def test_everything_is_on_one_port() -> None:

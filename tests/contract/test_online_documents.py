@@ -41,9 +41,9 @@ async def test_a_document_is_sent_again_only_when_it_changed(web: httpx.AsyncCli
     first = await web.get(path)
     etag = first.headers["ETag"]
     assert (first.status_code, first.headers["Cache-Control"]) == (200, cached)
-    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = await web.get(path, headers={"If-None-Match": known})
-        assert (again.status_code, again.content) == (304, b""), known
+    for tag in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await web.get(path, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b""), tag
         assert (again.headers["ETag"], again.headers["Cache-Control"]) == (etag, cached)
         assert "Content-Length" not in again.headers
     for unknown in ('"other"', etag.strip('"'), "", '"*"'):

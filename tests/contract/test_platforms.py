@@ -105,7 +105,7 @@ class Home:
 async def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     async with socket_registry(tmp_path) as server:
         answer, hash_ = server.registry.answer, server.registry.document_of(NEW).sha256
-        found = {
+        summary = {
             "uri": NEW,
             "topic": TOPIC,
             "title": "T",
@@ -116,7 +116,7 @@ async def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def listing(request: Any) -> tuple[int, bytes]:
             """A simulated registry has no list of protocols."""
-            return (200, json.dumps({"protocols": [found]}).encode()) if request.url.path == "/protocols" else answer(request)
+            return (200, json.dumps({"protocols": [summary]}).encode()) if request.url.path == "/protocols" else answer(request)
 
         monkeypatch.setattr(server.registry, "answer", listing)
         yield server

@@ -38,8 +38,14 @@ def test_a_lock_pins_versions_and_hashes_and_names_no_host(name: str) -> None:
 def test_a_lock_has_every_dependency_of_the_project() -> None:
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted = [*PROJECT["project"]["dependencies"], *extras["registry"], *extras["embedded"], *extras["aip"], *extras["handoff"]]
-    names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in wanted} - {"treaty-agents"}
+    dependencies = [
+        *PROJECT["project"]["dependencies"],
+        *extras["registry"],
+        *extras["embedded"],
+        *extras["aip"],
+        *extras["handoff"],
+    ]
+    names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in dependencies} - {"treaty-agents"}
     assert names
     assert [name for name in sorted(names) if f"\n{name}==" not in text] == []
 

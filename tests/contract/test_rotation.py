@@ -83,8 +83,8 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
                 reader.registries.add(old)
                 assert reader.registries.get(ORIGIN).keys == registry.keys
         # A server that shows an old head, dated by the old clock: refused as soon as the overlap is over.
-        held = TrustedRegistries(tmp_path / "follows").get(ORIGIN).keys
-        assert held.open(before).checkpoint.size < done.index
+        keys = TrustedRegistries(tmp_path / "follows").get(ORIGIN).keys
+        assert keys.open(before).checkpoint.size < done.index
         place.time.now += OVERLAP
         await moved(registry, 2)
         assert len(signers_of(registry.head.note)) == 2

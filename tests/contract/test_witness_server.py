@@ -122,10 +122,10 @@ async def test_it_keeps_a_proof_of_what_it_is_shown(tmp_path: Path) -> None:
 async def test_of_many_at_once_one_history_is_cosigned(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:
         assert (await witness.ask(HISTORY.request(0, 5).format())).status_code == 200
-        asked = [(history, size) for size in range(6, 16) for history in (HISTORY, FORK)]
-        answers = await asyncio.gather(*(witness.ask(history.request(5, size).format()) for history, size in asked))
+        requests = [(history, size) for size in range(6, 16) for history in (HISTORY, FORK)]
+        answers = await asyncio.gather(*(witness.ask(history.request(5, size).format()) for history, size in requests))
         assert {answer.status_code for answer in answers} <= {200, 409, 422}
-        ((history, size),) = (asked[number] for number, answer in enumerate(answers) if answer.status_code == 200)
+        ((history, size),) = (requests[number] for number, answer in enumerate(answers) if answer.status_code == 200)
         assert list(record(witness).values()) == [history.note(size)], "of those that begin with one size, one alone"
 
 

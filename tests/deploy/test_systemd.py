@@ -132,11 +132,11 @@ def test_every_setting_is_one() -> None:
 
 def test_deploy_names_no_setting_that_the_table_lacks() -> None:
     table = completed((FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text())
-    known = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
+    settings = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
     files = [path for path in FOLDER.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     named = {name for path in files for name in re.findall(r"\bTREATY_\w+", path.read_text())}
     assert len(named) > 12
-    assert named <= known
+    assert named <= settings
 
 
 def test_the_users_are_those_of_the_services() -> None:

@@ -91,5 +91,5 @@ async def test_a_booking_belongs_to_its_agent(tmp_path: Path) -> None:
 
 def test_no_agent_has_a_line_of_retry() -> None:
     code = {name: (AGENCY / f"{name}.py").read_text() for name in AGENTS}
-    found = {name: RETRYING.findall(re.sub(r'"""(?s:.*?)"""', "", text)) for name, text in code.items()}
-    assert {name: words for name, words in found.items() if words} == {"auditor": ["sleep("], "traveller": ["sleep("]}
+    hits = {name: RETRYING.findall(re.sub(r'"""(?s:.*?)"""', "", text)) for name, text in code.items()}
+    assert {name: words for name, words in hits.items() if words} == {"auditor": ["sleep("], "traveller": ["sleep("]}

@@ -76,8 +76,8 @@ async def test_members_of_a_gateway_outlive_a_lost_one(tmp_path: Path) -> None:
         assert (await alice.register())["peers"] == []
         assert [peer["agent_info"]["agent_id"] for peer in (await bob.register())["peers"]] == ["alice"]
         assert await adder.register(tool_info={"tool_id": "adder"}) == {"success": True}
-        found = (await alice.session.call("get_nodes", domain=""))["peers"]
-        assert [next(iter(peer)) for peer in found] == ["agent_info", "agent_info", "tool_info"]
+        peers = (await alice.session.call("get_nodes", domain=""))["peers"]
+        assert [next(iter(peer)) for peer in peers] == ["agent_info", "agent_info", "tool_info"]
 
         ids = {"session_id": "s", "sender_id": "alice", "receiver_id": "bob"}
         await alice.session.call("create_client", session_id="s", receiver_id="bob")

@@ -30,7 +30,7 @@ def test_an_assembly_outlives_a_killed_member(tmp_path: Path) -> None:
         assert room.hears() == "Announced to 2"
         # A member that comes back joins the same session, and hears the last texts.
         again = stack.enter_context(participant(SCRIPT, "Bob", port, tmp_path))
-        heard = ["1. Ada: Good morning.", *(f"{number}. Carol: Where is Bob?" for number in range(2, 5)), "5. Bob has left."]
-        assert sorted(again.hears() for _ in range(6)) == sorted([*heard, "Joined."])
+        lines = ["1. Ada: Good morning.", *(f"{number}. Carol: Where is Bob?" for number in range(2, 5)), "5. Bob has left."]
+        assert sorted(again.hears() for _ in range(6)) == sorted([*lines, "Joined."])
         assert [one.leaves() for one in (ada, again, carol)] == [0, 0, 0]
         assert room.leaves() == 0

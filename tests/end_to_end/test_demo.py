@@ -21,8 +21,8 @@ def steps() -> list[dict[str, Any]]:
     command = [sys.executable, "demo", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
-    told: list[dict[str, Any]] = json.loads(done.stdout)["steps"]
-    return told
+    steps_told: list[dict[str, Any]] = json.loads(done.stdout)["steps"]
+    return steps_told
 
 
 def test_every_act_is_played_in_order(steps: list[dict[str, Any]]) -> None:

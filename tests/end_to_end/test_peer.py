@@ -72,15 +72,15 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 def not_idempotent() -> SimulatedProtocols:
     """The protocol as one in which the call must not be repeated."""
-    known = product_info(URI_2)
-    manifest = known.package.manifest
+    protocol = product_info(URI_2)
+    manifest = protocol.package.manifest
 
     def once(operations: Mapping[str, Operation]) -> dict[str, Operation]:
         return {name: dataclasses.replace(operation, idempotent=False) for name, operation in operations.items()}
 
     roles = {name: dataclasses.replace(role, calls=once(role.calls)) for name, role in manifest.roles.items()}
-    package = dataclasses.replace(known.package, manifest=dataclasses.replace(manifest, roles=roles))
-    return SimulatedProtocols({URI_2: Published(known.uri, known.hash, known.topic, package, 0, known.document)})
+    package = dataclasses.replace(protocol.package, manifest=dataclasses.replace(manifest, roles=roles))
+    return SimulatedProtocols({URI_2: Published(protocol.uri, protocol.hash, protocol.topic, package, 0, protocol.document)})
 
 
 async def killed_in_the_middle(shop: Shop, calling: asyncio.Task[object]) -> None:

@@ -103,8 +103,8 @@ def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None
     assert done.stdout.count("Hello, Ada!") == 3
     assert "10 lock" in done.stdout
     assert " vectors, for " in done.stdout
-    told = ("needs 2", "published → candidate", "/greeting 1.0 is the consensus", "provisional → consensus", "3 decisions")
-    places = [done.stdout.index(text) for text in told]
+    phrases = ("needs 2", "published → candidate", "/greeting 1.0 is the consensus", "provisional → consensus", "3 decisions")
+    places = [done.stdout.index(text) for text in phrases]
     assert places == sorted(places)
     assert "weighs nothing" not in done.stdout
     assert (work / "fetched" / "document.md").read_bytes() == (ROOT / "examples/greeting/document.md").read_bytes()

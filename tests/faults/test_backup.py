@@ -190,11 +190,11 @@ async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("keep", ["keys"])
 async def test_a_folder_without_a_checkpoint_is_no_backup(data: Path, keep: str) -> None:
-    made = data / "registry"
-    await command("init", "--data", made, "--origin", ORIGIN)
-    await command("backup", data / "backup", "--data", made)
+    folder = data / "registry"
+    await command("init", "--data", folder, "--origin", ORIGIN)
+    await command("backup", data / "backup", "--data", folder)
     (data / "backup" / "checkpoint").unlink()
-    assert await refused("restore", data / "backup", "--data", data / "new", "--record", made / "head") == "backup.none"
+    assert await refused("restore", data / "backup", "--data", data / "new", "--record", folder / "head") == "backup.none"
 
 
 async def ready(server: Server) -> bool:

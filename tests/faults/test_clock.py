@@ -183,14 +183,14 @@ async def test_a_start_with_a_clock_that_was_set_ahead(machine: Machine, boot: s
 )
 def test_what_is_plausible(wall: int, uptime: int, boot: str | None, code: str) -> None:
     newest = SignedTime(NOW, Uptime("b001", 1000))
-    found = Uptime(boot, 1000 + uptime) if boot else None
-    clock = LogClock(lambda: datetime.fromtimestamp(NOW + wall, UTC), lambda: found, newest)
+    uptime_now = Uptime(boot, 1000 + uptime) if boot else None
+    clock = LogClock(lambda: datetime.fromtimestamp(NOW + wall, UTC), lambda: uptime_now, newest)
     if code:
         with pytest.raises(Unavailable) as refused:
             clock.stamp()
         assert refused.value.code == code
     else:
-        assert clock.stamp() == SignedTime(max(NOW, NOW + wall), found)
+        assert clock.stamp() == SignedTime(max(NOW, NOW + wall), uptime_now)
         assert clock.now().timestamp() == max(NOW, NOW + wall)
     assert clock.newest == newest
 

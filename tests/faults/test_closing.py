@@ -188,9 +188,9 @@ async def vote(server: Server, agent: Signer, seq: int) -> None:
 
 async def decisions(server: Server) -> list[tuple[int, kinds.Decision]]:
     """The decisions in the log, with their leaves."""
-    found = []
+    bodies = []
     for index, leaf in enumerate(await server.leaves()):
         body = statement.parse(leaf).body
         if isinstance(body, kinds.Decision):
-            found.append((index, body))
-    return found
+            bodies.append((index, body))
+    return bodies

@@ -39,12 +39,12 @@ HEALTH = 5.0
 def processes(data: Path) -> list[int]:
     """All processes of the PostgreSQL of a data directory; the first of them first."""
     first = postmaster(data)
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         with suppress(OSError):
             if process.name.isdecimal() and "postgres" in title(int(process.name)):
-                found += [int(process.name)] * (process / "cwd").samefile(data / "postgres")
-    return sorted(found, key=lambda pid: (pid != first, pid))
+                pids += [int(process.name)] * (process / "cwd").samefile(data / "postgres")
+    return sorted(pids, key=lambda pid: (pid != first, pid))
 
 
 def title(pid: int) -> str:

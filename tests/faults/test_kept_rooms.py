@@ -103,8 +103,8 @@ async def test_a_killed_room_loses_and_doubles_nothing(tmp_path: Path, assembly:
     assert len(numbers) == len(set(numbers)), "a number was given twice, so the room forgot a text"
     texts = {number: text for each in speakers for number, text in each.told.items()}
     for each in speakers:
-        for number, heard in each.heard.items():
+        for number, messages in each.heard.items():
             # Heard again at each return, and always the same.
-            assert len(heard) == 1
-            assert texts.setdefault(number, *heard) in heard
+            assert len(messages) == 1
+            assert texts.setdefault(number, *messages) in messages
     assert len(set(texts.values())) == len(texts), "a text has two numbers"

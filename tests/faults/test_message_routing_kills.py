@@ -145,13 +145,13 @@ async def test_a_killed_environment_keeps_confirmed_messages(home: Path) -> None
             lines = [await running.line() for _ in range(draw.randrange(1, 30))]
             confirmed += [line.decode().strip() for line in (*lines, *await running.kill()) if line.endswith(b"\n")]
         async with environment(port, home) as running:
-            found = list[str]()
-            while page := (await running.ask("readHistory", start=len(found)))["messages"]:
-                found += [message["id"] for message in page]
+            history = list[str]()
+            while page := (await running.ask("readHistory", start=len(history)))["messages"]:
+                history += [message["id"] for message in page]
         # One may be stored and not confirmed.
-        assert found[: len(confirmed)] == confirmed
-        assert len(found) <= len(confirmed) + 1
-        confirmed = found
+        assert history[: len(confirmed)] == confirmed
+        assert len(history) <= len(confirmed) + 1
+        confirmed = history
 
 
 @pytest.mark.deep

@@ -118,8 +118,8 @@ async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
             assert (mirror.data / "mirror.json").exists() and not (mirror.data / "keys").exists()
             refused = await promote(mirror, "--keys", str(data / "backup"), "--accept-size", str(size - 1))
             assert refused["error"]["code"] == "copy.unproven"  # type: ignore[index]
-            made = await promote(mirror, "--keys", str(data / "backup"), "--record", str(data / "registry" / "head"))
-            assert (made["origin"], made["size"]) == (server.about["origin"], size), made
+            promotion = await promote(mirror, "--keys", str(data / "backup"), "--record", str(data / "registry" / "head"))
+            assert (promotion["origin"], promotion["size"]) == (server.about["origin"], size), promotion
             promoted = Server(mirror.data, server.port)
             try:
                 await promoted.start()

@@ -214,13 +214,13 @@ async def test_a_process_that_stops_reading_is_dropped(tmp_path: Path) -> None:
             assert len(shared.members) == 2
             os.kill(stopped.pid, signal.SIGSTOP)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            said = 0
+            count = 0
             # Far beyond the buffers of both kernels and the 8 MiB that may wait for a member.
-            while len(shared.members) == 2 or said < 1_000:
+            while len(shared.members) == 2 or count < 1_000:
                 await shared.call("announce", text="x" * LONG)
-                said += 1
+                count += 1
                 await asyncio.sleep(0.002)
-                assert said < 20_000
+                assert count < 20_000
             assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # KiB
             assert len(shared.members) == 1
             assert reading.stdout is not None

@@ -70,9 +70,9 @@ class Monitoring:
         """Return the alerts that fire now: name and job."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
             with suppress(httpx.HTTPError, ValueError):  # ValueError: it starts, and answers with a text
-                found = (await client.get(f"http://127.0.0.1:{self.prometheus}/api/v1/alerts")).json()["data"]["alerts"]
+                alerts = (await client.get(f"http://127.0.0.1:{self.prometheus}/api/v1/alerts")).json()["data"]["alerts"]
                 return {
-                    (each["labels"]["alertname"], each["labels"].get("job", "")) for each in found if each["state"] == "firing"
+                    (each["labels"]["alertname"], each["labels"].get("job", "")) for each in alerts if each["state"] == "firing"
                 }
         return set()
 

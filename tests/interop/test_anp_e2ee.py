@@ -70,13 +70,13 @@ def test_a_recorded_session_of_the_sdk_is_read_from_either_side(role: str) -> No
     channel = SecureChannel(signer, is_initiator=role == "source", draw=lambda size: seed[-size:], versions=ALL_VERSIONS)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
     random = next(json.loads(m["text"])["random"] for m in RECORDED["messages"] if m["from"] == role)
-    said = plain_hello(f"{role}Hello", signer, theirs["did"], random)
+    hello = plain_hello(f"{role}Hello", signer, theirs["did"], random)
     if role == "source":
-        peer.say(said, now)
+        peer.say(hello, now)
         peer.take(texts[0], now=now)
     else:
         peer.take(texts[0], now=now)
-        peer.say(said, now)
+        peer.say(hello, now)
     peer.take(*texts[1:], now=now)
     assert channel.state is ChannelState.OPEN
     assert channel.peer == theirs["did"]

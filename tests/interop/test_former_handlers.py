@@ -100,5 +100,5 @@ async def test_an_older_handler_ignores_changed_parameters(interface: int, value
         (invoke,) = [effect for effect in effects if isinstance(effect, Invoke)]
         (answer,) = await session.handle(Result(call=invoke.call, value=[]))
         assert isinstance(answer, Send)
-        said: Any = decode_json(answer.data)
-        assert (said["terms"], said["changes"]) == value
+        answer_value: Any = decode_json(answer.data)
+        assert (answer_value["terms"], answer_value["changes"]) == value

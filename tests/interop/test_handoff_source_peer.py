@@ -125,14 +125,14 @@ def test_004_20_messages_of_the_source_work_in_a_session(models: dict[str, Any],
     session = handler.open("receiver", {"peer": PEER, "seed": "0" * 32})
     at = round(time.time() * 1000)
     session.handle(Opened(at=at))
-    taken = session.handle(Received(peer=PEER, data=written, at=at))
-    (invoked,) = [effect for effect in taken if isinstance(effect, Invoke)]
+    effects = session.handle(Received(peer=PEER, data=written, at=at))
+    (invoked,) = [effect for effect in effects if isinstance(effect, Invoke)]
     assert is_read(invoked.arguments["message"], written)
     value = {**DONE.value(), "criteria_met": True}
     del value["result"]
     ended = session.handle(Result(call=invoked.call, value=value, at=at))
     # The source's models read the receipt, and the answer.
-    for effect in (*taken, *ended):
+    for effect in (*effects, *ended):
         if isinstance(effect, Send):
             read = models["HandoffMessage"].parse_raw(effect.data)
             assert read.payload.data["in_reply_to"] == json.loads(written)["metadata"]["message_id"]

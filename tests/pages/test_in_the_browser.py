@@ -72,10 +72,10 @@ async def test_a_wrong_receipt_or_statement_is_refused_in_the_browser(
 async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
 ) -> None:
-    made = [publication(alice, name) for name in ("one", "two", "three")]
-    for one in made:
+    statements = [publication(alice, name) for name in ("one", "two", "three")]
+    for one in statements:
         await publish(api, alice, one)
-    hashes = [one.body.document.sha256 for one in made]
+    hashes = [one.body.document.sha256 for one in statements]
     page = await browser.new_page()
     watch = Watch(page)
     await page.goto(f"{site}{BALLOT}&did={alice.did}")

@@ -51,8 +51,8 @@ async def test_voters_are_domains_in_their_anchors_cluster(tmp_path: Path, datab
         assert by_voter[ANCHORS[0]][3:] == ["ballot and reports", "anchor-0.example/product-info 1.0"]
         assert by_voter[ANCHORS[3]][0] == f"{ANCHORS[3]} {delegate.did}", "the ballot of the DID that has its grant"
         assert by_voter[ANCHORS[3]][3:] == ["ballot", "no consensus"]
-        asked = {"did": voters[0].did, "topic": TOPIC}
-        (vote,) = (await browser.get("/votes", params=asked, headers={"Accept": "application/json"})).json()["votes"]
+        params = {"did": voters[0].did, "topic": TOPIC}
+        (vote,) = (await browser.get("/votes", params=params, headers={"Accept": "application/json"})).json()["votes"]
         use = {"hashes": [document], "counterparties": 1, "since": 0, "newest": 2}
         assert (vote["cast"], vote["use"]) == (0, use), "of the peers those that it vouches for"
         page = await read(browser, f"/ballots?topic={TOPIC}&did={voters[0].did}")

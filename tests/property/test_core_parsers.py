@@ -83,9 +83,9 @@ def test_a_changed_byte_of_a_stamped_statement_is_detected(position: int, change
     changed[position] ^= change
     # In the name or the id of the key it is the line of another witness, which nobody verifies.
     with contextlib.suppress(TreatyError):
-        made = Stamped.parse(bytes(changed))
-        statement.verify(made.statement, KEYS)
-        assert made.times([WITNESSES[0].verifier]) == {}
+        stamp = Stamped.parse(bytes(changed))
+        statement.verify(stamp.statement, KEYS)
+        assert stamp.times([WITNESSES[0].verifier]) == {}
 
 
 @given(st.binary(max_size=400))

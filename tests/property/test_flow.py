@@ -109,13 +109,13 @@ def signed(value: dict[str, Any]) -> str:
 def test_any_text_is_a_message_with_one_written_form_or_refused(text: str) -> None:
     is_flow(text)
     try:
-        made = parse(text)
+        message = parse(text)
     except TreatyError as error:
         assert error.code and error.message
         return
-    written = encode(made.message, BUYER)
+    written = encode(message.message, BUYER)
     again = parse(written)
-    assert again.message == made.message
+    assert again.message == message.message
     assert encode(again.message, BUYER) == written
 
 

@@ -106,12 +106,12 @@ def test_homogeneity_only_proportions_matter(election: tuple[int, list[Vote]], f
 def test_strengths_are_the_best_path_of_all(election: tuple[int, list[Vote]]) -> None:
     choices, ballots = election
     m = margins(votes_of(ballots, choices))
-    found = path_strengths(m)
+    strengths = path_strengths(m)
     for a, b in permutations(range(choices), 2):
         rest = [c for c in range(choices) if c not in (a, b)]
         paths = [(a, *way, b) for length in range(len(rest) + 1) for way in permutations(rest, length)]
         best = max(min(m[x][y] for x, y in successive(path)) for path in paths)
-        assert found[a][b] == max(best, 0)
+        assert strengths[a][b] == max(best, 0)
 
 
 @given(elections())

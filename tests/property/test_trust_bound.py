@@ -154,18 +154,18 @@ def test_the_weight_of_the_corrupted_is_bounded(electorate: Electorate, corrupte
     assert ((sets.members | bought) @ weights * part <= ONE * allowed).all()
 
 
-@pytest.mark.parametrize(("spread", "rich", "former"), [(6, 4, 3), (4, 32, 2)])
-def test_the_older_rule_exceeds_the_bound_which_is_tight(spread: int, rich: int, former: int) -> None:
+@pytest.mark.parametrize(("spread", "rich", "factor"), [(6, 4, 3), (4, 32, 2)])
+def test_the_older_rule_exceeds_the_bound_which_is_tight(spread: int, rich: int, factor: int) -> None:
     network = falling_caps(spread, rich)
-    assert network.worth("schulze-margins-v2") > former * BOUND
+    assert network.worth("schulze-margins-v2") > factor * BOUND
     assert BOUND / 2 < network.worth("schulze-margins-v3") <= BOUND
 
 
 @pytest.mark.parametrize("people", [20, pytest.param(40, marks=pytest.mark.deep)])
 def test_no_climb_passes_the_bound(people: int) -> None:
     draw = random.Random(people)
-    found = climbed(drawn(people, draw), "schulze-margins-v3", examples(1500), draw)
-    assert BOUND / 2 < found.worth("schulze-margins-v3") <= BOUND
+    bounds = climbed(drawn(people, draw), "schulze-margins-v3", examples(1500), draw)
+    assert BOUND / 2 < bounds.worth("schulze-margins-v3") <= BOUND
 
 
 def test_the_proof_names_the_tests_of_its_steps() -> None:

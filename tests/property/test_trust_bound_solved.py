@@ -136,14 +136,14 @@ def test_half_the_bound_and_a_limit_of_twice_the_cap_are_refuted(most: Any, part
     solver.add(graph.sound, graph.trusted(x), CAP >= 1, LOANS * graph.most <= most, *(amount <= ONE for amount in x))
     solver.add(z3.Not(bounded(graph, x, (), (3, 4, 5), part)))
     assert solver.check() == z3.sat
-    found = solver.model()
+    model = solver.model()
 
     def value(of: Any) -> int:
-        return int(found.eval(of, model_completion=True).as_long())
+        return int(model.eval(of, model_completion=True).as_long())
 
-    pairs = sorted(pair for pair, vouch in graph.vouch.items() if z3.is_true(found.eval(vouch, model_completion=True)))
-    made = trust.graph(map(str, PEOPLE), {(str(p), str(q)): ONE for p, q in pairs})
+    pairs = sorted(pair for pair, vouch in graph.vouch.items() if z3.is_true(model.eval(vouch, model_completion=True)))
+    graph_of_pairs = trust.graph(map(str, PEOPLE), {(str(p), str(q)): ONE for p, q in pairs})
     amounts, seed = (np.array([value(of) for of in column], np.uint64) for column in (x, [2 * own for own in graph.own]))
-    lent = trust.flows(made, amounts, seed, least=LEAST, most=value(graph.most))
+    lent = trust.flows(graph_of_pairs, amounts, seed, least=LEAST, most=value(graph.most))
     flows = graph.flows(x)
     assert lent.tolist() == [value(flows[pair]) for pair in pairs]

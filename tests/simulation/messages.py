@@ -53,8 +53,8 @@ class SimulatedNetwork:
                 return
             status, kind, body = host.answer(content)
             if not lost:
-                made = _Response(status, {"Content-Type": kind}, body)
-                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, made))
+                response = _Response(status, {"Content-Type": kind}, body)
+                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, response))
 
         world.scheduler.after(rng.random() * 0.02, None, arrive)
         if lost and rng.random() < 0.5:

@@ -132,9 +132,9 @@ class Process:
             self.registry = await self._context.__aenter__()
         except Exception as error:
             self.world.scheduler.note(f"{self.name}: did not start: {type(error).__name__}: {error}")
-            known = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
+            is_expected = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
             # An old backup has no leaves below the head that the process has just signed. Its next start names the cause.
-            if not known and not self.world.faults.restored and self.world.faults.recoveries == self._recoveries:
+            if not is_expected and not self.world.faults.restored and self.world.faults.recoveries == self._recoveries:
                 self.world.found(f"{self.name} did not start because of an internal error: {error!r}")
             self._end()
         else:

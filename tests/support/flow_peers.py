@@ -83,8 +83,8 @@ def registry(*offers: ProtocolOffer) -> ProtocolRegistry:
 
 def sharing(**fields: Any) -> ProtocolOffer:
     """The source's data-sharing protocol."""
-    given = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
-    return ProtocolOffer(SHARING, metrics=Metrics("low", "high", "medium"), **given)
+    members = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
+    return ProtocolOffer(SHARING, metrics=Metrics("low", "high", "medium"), **members)
 
 
 def delegation(**fields: Any) -> ProtocolOffer:

@@ -140,8 +140,8 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
     """Wait until a condition holds; it may be a coroutine function."""
     async with asyncio.timeout(seconds):
         while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
+            result = condition()
+            if await result if asyncio.iscoroutine(result) else result:
                 return
             await asyncio.sleep(0.02)
 

@@ -38,9 +38,9 @@ async def post(api: httpx.AsyncClient, statement: Statement) -> httpx.Response:
     return await api.post("/statements", content=statement.leaf, headers={"Content-Type": "application/json"})
 
 
-async def put(api: httpx.AsyncClient, data: bytes, made: Statement | bytes) -> httpx.Response:
+async def put(api: httpx.AsyncClient, data: bytes, statement: Statement | bytes) -> httpx.Response:
     """Upload a blob that a statement names."""
-    leaf = made if isinstance(made, bytes) else made.leaf
+    leaf = statement if isinstance(statement, bytes) else statement.leaf
     headers = {"Treaty-Statement": canonical.b64encode(leaf), "Content-Type": "application/octet-stream"}
     return await api.put(f"/blobs/sha256/{canonical.hex_digest(data)}", content=data, headers=headers)
 

@@ -226,8 +226,8 @@ def _uri(text: str) -> dict[str, str]:
 
 def _did(text: str) -> dict[str, str]:
     parsed = did.parse_did(text)
-    found = {"did": text, "document": parsed.document_url}
-    return found if "%3A" in text else {**found, "namespace": parsed.namespace}
+    identity = {"did": text, "document": parsed.document_url}
+    return identity if "%3A" in text else {**identity, "namespace": parsed.namespace}
 
 
 def election() -> dict[str, Any]:

@@ -42,7 +42,7 @@ async def serve(kind: str, agent: Agent, uri: str) -> None:
 
 async def call(kind: str, agent: Agent, uri: str, url: str) -> None:
     """Call twice, in two sessions, of which the second one resumes; print what came back."""
-    told: dict[str, Any] = {"answers": [], "resumed": [], "encrypted": []}
+    report: dict[str, Any] = {"answers": [], "resumed": [], "encrypted": []}
     for _ in range(2):
         options: dict[str, Any] = {}
         event = asyncio.Event()
@@ -61,10 +61,10 @@ async def call(kind: str, agent: Agent, uri: str, url: str) -> None:
                 answer = await session.call("buy", item="lamp", offer=1000, limit=1800)
             else:
                 answer = await session.call("greet", name="Ada")
-            told["answers"].append(answer)
-            told["resumed"].append(session.resumed)
-            told["encrypted"].append(type(session.peer).__name__ == "ProvedPeer")
-    print(json.dumps(told))
+            report["answers"].append(answer)
+            report["resumed"].append(session.resumed)
+            report["encrypted"].append(type(session.peer).__name__ == "ProvedPeer")
+    print(json.dumps(report))
 
 
 async def main(action: str, kind: str, home: str, registry: str, publisher: str, uri: str, url: str = "") -> None:

@@ -187,8 +187,8 @@ class LogBuilder:
     def states(self, *documents: str, topic: str = TOPIC) -> list[str]:
         """Close the open epoch and return the state of each document in the topic."""
         decision = next(decision for decision in self.close() if decision.topic == topic)
-        known = dict(decision.states)
-        return [known.get(document, "published") for document in documents]
+        states = dict(decision.states)
+        return [states.get(document, "published") for document in documents]
 
     def newest_transcript(self) -> dict[str, object]:
         """Return the transcript of the newest logged decision."""

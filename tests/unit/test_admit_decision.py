@@ -23,8 +23,8 @@ DECISION = Decision("m", 4, RULE, "development", IN_FORCE, Input(100, "0" * 64),
 def after(log: LogFact, body: Body, index: int = 100, *, facts: dict[str, Fact] | None = None) -> LogFact:
     record = signed(body, OPERATOR)
     verified = statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key})
-    known = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
-    changed = admit({LOG: log, **known, **(facts or {})}, verified, index)[LOG]
+    base = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
+    changed = admit({LOG: log, **base, **(facts or {})}, verified, index)[LOG]
     assert isinstance(changed, LogFact)
     return changed
 

@@ -26,9 +26,9 @@ NOTE = sign(HEAD.format(), [WITNESSES[0]], time=NOW)
 TWO_OF_THREE = Witnesses(VKEYS, 2)
 
 
-def admitted(body: Body, witnesses: Witnesses | None, *, known: bool = True) -> dict[str, Fact]:
+def admitted(body: Body, witnesses: Witnesses | None, *, has_parameters: bool = True) -> dict[str, Fact]:
     facts: dict[str, Fact] = {LOG_FACT: LogFact(ORIGIN, OPERATOR.did, NOW, 0, parameters=IN_FORCE, epoch=4)}
-    if known:
+    if has_parameters:
         facts[f"parameters/{IN_FORCE}"] = ParametersFact(witnesses=witnesses)
     before = dict(facts)
     try:
@@ -83,7 +83,7 @@ def test_without_witnesses_there_is_one_spelling() -> None:
 
 def test_absent_parameters_do_not_mean_no_witnesses() -> None:
     with pytest.raises(Refused) as refusal:
-        admitted(decision(None), None, known=False)
+        admitted(decision(None), None, has_parameters=False)
     assert refusal.value.code == "decision.rule"
 
 

@@ -26,10 +26,10 @@ SHOP, OTHER = ClaimedPeer("did:wba:shop.example"), ProvedPeer("did:wba:other.exa
 
 
 async def test_writes_keep_their_order_and_survive_errors() -> None:
-    afterwards, made = Afterwards(), list[tuple[int, bool]]()
+    afterwards, writes = Afterwards(), list[tuple[int, bool]]()
 
     def note(number: int) -> None:
-        made.append((number, threading.current_thread() is threading.main_thread()))
+        writes.append((number, threading.current_thread() is threading.main_thread()))
 
     def fail() -> None:
         raise OSError("the disk is full")
@@ -37,28 +37,28 @@ async def test_writes_keep_their_order_and_survive_errors() -> None:
     for number in range(3):
         afterwards.add(partial(note, number))
         afterwards.add(fail)
-    assert made == []
+    assert writes == []
     await afterwards.aclose()
-    assert made == [(0, False), (1, False), (2, False)]
+    assert writes == [(0, False), (1, False), (2, False)]
 
 
 async def test_a_write_may_settle_and_add_without_waiting_for_itself() -> None:
-    afterwards, made, done = Afterwards(), list[str](), asyncio.Event()
+    afterwards, writes, done = Afterwards(), list[str](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def second() -> None:
-        made.append("second")
+        writes.append("second")
         loop.call_soon_threadsafe(done.set)
 
     def first() -> None:
         loop.call_soon_threadsafe(afterwards.add, second)
         afterwards.settle()
-        made.append("first")
+        writes.append("first")
 
     afterwards.add(first)
     async with asyncio.timeout(10):
         await done.wait()
-    assert made == ["first", "second"]
+    assert writes == ["first", "second"]
 
 
 async def test_a_fetch_returns_before_its_lock_is_written(tmp_path: Path) -> None:

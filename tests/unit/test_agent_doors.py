@@ -51,18 +51,18 @@ async def buy(seller: Party, customer: Party) -> tuple[Any, Tap, bool, bool]:
 
 def overheard(tap: Tap) -> bytes:
     """All that somebody in between can make of what went over the wire: as it is, unescaped, and out of its base64."""
-    found = []
+    frames = []
     for _, message in tap.seen:
         raw = message.encode() if isinstance(message, str) else message
-        found.append(raw)
+        frames.append(raw)
         with suppress(ValueError):
             value = json.loads(raw if isinstance(message, str) else raw[1:])
-            found.append(json.dumps(value, ensure_ascii=False).encode())
-        found += [
+            frames.append(json.dumps(value, ensure_ascii=False).encode())
+        frames += [
             base64.b64decode(part)
             for part in re.findall(rb"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", raw)
         ]
-    return b"\n".join(found)
+    return b"\n".join(frames)
 
 
 # Encryption
@@ -204,15 +204,15 @@ async def test_what_an_owner_chooses_of_the_flow_profile_holds(tmp_path: Path) -
             assert [payload["contextInfo"]["resourceAvailability"] for payload in payloads] == ["low"]
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path: Path, known: bool) -> None:
+@pytest.mark.parametrize("has_resolver", [True, False])
+async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path: Path, has_resolver: bool) -> None:
     stranger = identity("buyer.example")
 
     async def of_anp(did: str) -> list[bytes]:
         assert did == "did:anp:123456789abcdefghi"
         return [stranger.public_key]
 
-    seller = shop(tmp_path, flow=FlowSettings(resolvers={"anp": of_anp} if known else {}))
+    seller = shop(tmp_path, flow=FlowSettings(resolvers={"anp": of_anp} if has_resolver else {}))
     customer = buyer(tmp_path)
     object.__setattr__(stranger, "did", "did:anp:123456789abcdefghi")  # Treaty itself makes no such identity
     customer.agent.flow.identity = stranger
@@ -220,7 +220,7 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
         someone.agent.flow.registry.add(ProtocolOffer(ID, ("query",), uri=URI_2))
     async with meeting(seller) as tap:
         tap.peer = seller.agent.did
-        if known:
+        if has_resolver:
             async with await customer.agent.flow.negotiate(tap, FlowRequest("buying")) as session:
                 assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             return

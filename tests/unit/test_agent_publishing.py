@@ -136,7 +136,7 @@ async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, r
                 await travels(session)
                 assert session.document == plan.document
         assert server.seen.count("repair") == 1
-        asked = len(server.seen)
+        total = len(server.seen)
         names = [event.name for event in events if not event.operation]
         expected = [
             "hello",
@@ -150,7 +150,9 @@ async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, r
         ]
         assert names[:-2] == expected
         assert set(names[-2:]) == {"end", "published"}, "publishing does not hold up the end"
-        uri = next(made.body.uri for _, made in reversed(registry.statements()) if isinstance(made.body, kinds.Publish))
+        uri = next(
+            statement.body.uri for _, statement in reversed(registry.statements()) if isinstance(statement.body, kinds.Publish)
+        )
         publisher = identity(CUSTOMER).did
         async with (
             agent(registry, tmp_path, "third.example", publishers=[publisher]) as third,
@@ -163,7 +165,7 @@ async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, r
             ):
                 await travels(session)
                 assert session.protocol == uri
-        assert len(server.seen) == asked
+        assert len(server.seen) == total
 
 
 async def test_nothing_is_published_against_the_policies(tmp_path: Path, registry: SimulatedRegistry) -> None:

@@ -17,9 +17,9 @@ from treaty_aip import Tool, ToolResponse
 class Echo(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        told = {"method": self.command, "path": self.path, "body": body, "token": self.headers.get("X-Token")}
+        reply = {"method": self.command, "path": self.path, "body": body, "token": self.headers.get("X-Token")}
         status = 418 if "teapot" in self.path else 302 if "moved" in self.path else 200
-        data = b"x" * 2_000_000 if "large" in self.path else json.dumps(told).encode()
+        data = b"x" * 2_000_000 if "large" in self.path else json.dumps(reply).encode()
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/elsewhere")
@@ -90,8 +90,12 @@ def test_003_09_the_description_comes_from_the_call_or_the_url() -> None:
         """Fetch a user."""
         return user
 
-    made = Tool.create_function_tool(fetch, "h:1").tool_info
-    assert (made.tool_id, made.description, made.arguments) == ("fetch", "Fetch a user.", {"user": "str", "deep": "bool"})
+    tool_info = Tool.create_function_tool(fetch, "h:1").tool_info
+    assert (tool_info.tool_id, tool_info.description, tool_info.arguments) == (
+        "fetch",
+        "Fetch a user.",
+        {"user": "str", "deep": "bool"},
+    )
 
 
 async def test_003_09_a_function_may_have_any_names_of_arguments() -> None:

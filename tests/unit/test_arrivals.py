@@ -177,8 +177,8 @@ def test_a_broadcast_has_one_outcome_a_session(profile: str) -> None:
             assert [outcome.session.peer.did for outcome in outcomes] == [payer.agent.did for payer in payers]
             assert [outcome.value for outcome in outcomes] == [True, None, True]
             assert [getattr(outcome.error, "code", None) for outcome in outcomes] == [None, "session.outcome-unknown", None]
-            chosen = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
-            assert [one.value for one in await shop.broadcast(chosen, "approve", amount=101, within=1)] == [False]
+            sessions = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
+            assert [one.value for one in await shop.broadcast(sessions, "approve", amount=101, within=1)] == [False]
             wrong = await shop.broadcast(payers[0].uri, "approve", amount="much")
             assert {getattr(outcome.error, "code", None) for outcome in wrong} == {"operation.arguments"}
             assert await shop.broadcast("https://registry.example/protocols/example.com/other/1.0", "approve", amount=1) == []

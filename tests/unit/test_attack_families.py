@@ -61,8 +61,8 @@ def test_a_network_that_moved_elects_unless_many_stay(lab: Laboratory) -> None:
 
 
 def test_use_keeps_a_vote_alive(lab: Laboratory) -> None:
-    kept = [lapsing.flips(lab, (0, "kept"), "unseat", age, SMALL // 5) for age in (0, 52)]
-    assert kept == [False, False]
+    flips = [lapsing.flips(lab, (0, "kept"), "unseat", age, SMALL // 5) for age in (0, 52)]
+    assert flips == [False, False]
     assert lapsing.flips(lab, (0, "kept"), "promote", 52, SMALL // 2), "not against half of the members"
 
 

@@ -214,7 +214,7 @@ def test_the_transcript_of_a_first_decision(log: LogBuilder) -> None:
 def test_each_decision_names_the_one_before(elected: tuple[LogBuilder, str]) -> None:
     log, document = elected
     decisions = [statement.parse(log.leaves[index]) for index in sorted(log.transcripts)]
-    assert [made.body.previous for made in decisions if isinstance(made.body, Decision)] == [
+    assert [decision.body.previous for decision in decisions if isinstance(decision.body, Decision)] == [
         None,
         decisions[0].id,
         decisions[1].id,
@@ -296,9 +296,9 @@ def test_verified_statements_need_not_be_verified_again(elected: tuple[LogBuilde
     log, _ = elected
     replay = Replay()
     for leaf in log.leaves:
-        made = statement.parse(leaf)
-        keys = {key: value for did in made.authors for key, value in facts.keys_of(replay.facts, did).items()}
-        replay.apply(statement.verify(made, keys))
+        entry = statement.parse(leaf)
+        keys = {key: value for did in entry.authors for key, value in facts.keys_of(replay.facts, did).items()}
+        replay.apply(statement.verify(entry, keys))
     assert (replay.root(), replay.facts) == (log.replay.root(), log.replay.facts)
 
 

@@ -98,16 +98,16 @@ def test_with_nobody_whom_the_log_knows_nobody_weighs_anything(log: LogBuilder) 
 
 def test_contradicted_trust_still_accuses_the_log(log: LogBuilder) -> None:
     *before, last = log.leaves
-    made = parse(last)
-    assert isinstance(made.body, Decision)
-    elsewhere = Input(made.body.input.size, "0" * 64)
+    entry = parse(last)
+    assert isinstance(entry.body, Decision)
+    elsewhere = Input(entry.body.input.size, "0" * 64)
     for changes, path in (({"input": elsewhere}, "body.input.root"), ({"electorate": "development"}, "body.electorate")):
         replay = Replay(suffix_blob, anchors=OTHERS)
         for leaf in before:
             replay.append(leaf)
         state = replay.size, replay.root(), dict(replay.facts), replay.recomputed
         with pytest.raises(Untrusted) as refusal:
-            replay.append(signed(msgspec.structs.replace(made.body, **changes), log.operator, issued=made.issued).leaf)
+            replay.append(signed(msgspec.structs.replace(entry.body, **changes), log.operator, issued=entry.issued).leaf)
         assert refusal.value.code == "audit.decision" and path in refusal.value.message
         assert (replay.size, replay.root(), dict(replay.facts), replay.recomputed) == state
 

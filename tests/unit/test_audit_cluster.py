@@ -72,17 +72,17 @@ def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
 def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> None:
     log = VariedLog(1)
     log.fill(5, actions=34)
-    counted: list[int] = []
+    counts: list[int] = []
     with Cluster(scheduler) as cluster:
 
         def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-            counted.append(len(items))
+            counts.append(len(items))
             return cluster.each(function, items)
 
         replay = Replay(lambda digest: blobs()[digest], each=each)
         for leaf in log.leaves:
             replay.append(leaf)  # raises when a decision differs by a byte
-    assert max(counted) > 1
+    assert max(counts) > 1
 
 
 @pytest.mark.deep

@@ -147,14 +147,14 @@ async def test_a_state_that_is_too_large_is_not_saved(tmp_path: Path, monkeypatc
 
 async def test_a_wrong_decision_after_the_snapshot_is_found(tmp_path: Path) -> None:
     registry = elected()
-    made = registry.statements()[-1][1]
-    assert isinstance(made.body, kinds.Decision)
-    known = registry.copy(leaves=registry.leaves[:-1])
-    await audited(known, tmp_path)
+    statement = registry.statements()[-1][1]
+    assert isinstance(statement.body, kinds.Decision)
+    older_log = registry.copy(leaves=registry.leaves[:-1])
+    await audited(older_log, tmp_path)
     saved = (tmp_path / "log" / "replay").read_bytes()
     lie = kinds.Decision(
-        **{name: getattr(made.body, name) for name in made.body.__struct_fields__}
-        | {"transcript": kinds.Blob("0" * 64, made.body.transcript.size)}
+        **{name: getattr(statement.body, name) for name in statement.body.__struct_fields__}
+        | {"transcript": kinds.Blob("0" * 64, statement.body.transcript.size)}
     )
     fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
     for home in (tmp_path, tmp_path / "another"):

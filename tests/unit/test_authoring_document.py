@@ -21,8 +21,8 @@ GREETING = ROOT / "examples" / "greeting"
 
 def problems(folder: Path) -> list[str]:
     project = load_project(folder)
-    found = document_problems(project, build(project) if project.handler is not None else None)
-    return [f"{problem.file} {problem.field}: {problem.error.message}" for problem in found]
+    faults = document_problems(project, build(project) if project.handler is not None else None)
+    return [f"{problem.file} {problem.field}: {problem.error.message}" for problem in faults]
 
 
 def edit(path: Path, old: str, new: str) -> None:

@@ -84,12 +84,12 @@ async def test_a_handler_that_breaks_the_rule_is_found(folder: Path, old: str, n
 @pytest.mark.deep
 async def test_a_member_of_a_room_may_be_a_stranger(tmp_path: Path) -> None:
     write_project(tmp_path / "room", NewProtocol("room", "a/b", "shared", "python", "Post texts."))
-    known = '{"did:example:peer": 1, "did:example:peer2": 2, "did:example:other": 3}[peer]\n                '
+    expression = '{"did:example:peer": 1, "did:example:peer2": 2, "did:example:other": 3}[peer]\n                '
     edit(
         tmp_path / "room",
         (
             "            case Received(peer=peer, data=data):\n                ",
-            f"            case Received(peer=peer, data=data):\n                {known}",
+            f"            case Received(peer=peer, data=data):\n                {expression}",
         ),
     )
     [problem] = (await check_project(tmp_path / "room")).problems

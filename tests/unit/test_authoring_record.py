@@ -169,8 +169,8 @@ async def test_a_recording_of_a_shared_session_names_no_member(tmp_path: Path) -
     members = ["did:wba:ada.example", "did:wba:ada.example:phone", "did:wba:bob.example"]
     for member in members:
         await handler.handle(PeerJoined(peer=member, role="member"))
-    said = {"type": "say", "id": "1", "text": "I am did:wba:bob.example."}
-    await handler.handle(Received(peer=members[1], data=encode_json(said)))
+    message = {"type": "say", "id": "1", "text": "I am did:wba:bob.example."}
+    await handler.handle(Received(peer=members[1], data=encode_json(message)))
     await handler.handle(Result(call="1", value="Hello."))
     await handler.handle(PeerLost(peer=members[0]))
     await handler.close()

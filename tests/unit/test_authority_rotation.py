@@ -202,8 +202,8 @@ class Backdating:
         csr = x509.load_pem_x509_csr(base64.b64decode(json.loads(body)["certificateSigningRequest"]))
         key = csr.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
-        made = issue(self.keys, key, did=ALICE.did, issuer=f"https://{ORIGIN}/sigstore", now=self.at)
-        chain = [each.public_bytes(Encoding.PEM).decode() for each in (made, self.keys.ca_certificate)]
+        certificate = issue(self.keys, key, did=ALICE.did, issuer=f"https://{ORIGIN}/sigstore", now=self.at)
+        chain = [each.public_bytes(Encoding.PEM).decode() for each in (certificate, self.keys.ca_certificate)]
         return canonical.dumps({"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}})
 
 

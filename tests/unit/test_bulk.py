@@ -64,8 +64,8 @@ async def test_a_candidate_shows_its_oldest_versions_alone(
             await publish(registry, author, statement)
             uris.append(statement.body.uri)
         await log(registry, kinds.Status(uris[0], "deprecated"), author)
-        counted = await Views(registry).elections.election(statement.body.topic, registry.head)
-        (candidate,) = counted.candidates
+        topic_view = await Views(registry).elections.election(statement.body.topic, registry.head)
+        (candidate,) = topic_view.candidates
         # All are its publisher's, so the mildest status is its own.
         assert (candidate.uris, candidate.status) == ([uris[1], uris[0]], "active")
         (listed,) = (await Views(registry).elections.topics("")).topics

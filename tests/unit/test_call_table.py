@@ -164,12 +164,12 @@ async def test_an_empty_stream_is_repeated_with_its_whole_window() -> None:
 
 async def test_a_call_to_a_peer_that_is_lost_has_no_answer() -> None:
     async with simulated() as session:
-        counted = asyncio.ensure_future(session.table.make("count", {}))
+        counting = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
         assert session.host is not None
         await session.host.peer_lost()
         with pytest.raises(OutcomeUnknown, match=r"^No answer came\. It is unknown whether count was done"):
-            await counted
+            await counting
         assert (session.table.replies, session.outcomes) == (0, [False])
 
 
@@ -180,10 +180,10 @@ async def test_an_event_is_neither_repeated_nor_a_reply() -> None:
         await session.quiet()
         assert session.said() == ["note 1"]
         assert session.table.replies == 0
-        counted = asyncio.ensure_future(session.table.make("count", {}))
+        counting = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
         await session.received(type="end", id="2", value=7)
-        assert await counted == 7
+        assert await counting == 7
         assert session.table.replies == 1
 
 

@@ -153,18 +153,18 @@ async def test_a_stranger_that_attached_a_handler_is_not_advised(server: SocketR
 
 
 async def test_a_protocol_is_shown_on_one_screen(server: SocketRegistry, home: Home) -> None:
-    shown = await home.tells("info", uri_of())
+    info = await home.tells("info", uri_of())
     body = server.registry.document_of(uri_of())
-    assert (shown["label"], shown["publisher"], shown["status"]) == ("alice.example/echo 1.0", ALICE.did, "active")
-    assert (shown["topic"], shown["election"], shown["hash"], shown["size"]) == (TOPIC, "consensus", body.sha256, body.size)
-    assert (shown["roles"], shown["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
-    assert [(each["publisher"], each["status"]) for each in shown["handlers"]] == [(ALICE.did, "active")]
+    assert (info["label"], info["publisher"], info["status"]) == ("alice.example/echo 1.0", ALICE.did, "active")
+    assert (info["topic"], info["election"], info["hash"], info["size"]) == (TOPIC, "consensus", body.sha256, body.size)
+    assert (info["roles"], info["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
+    assert [(each["publisher"], each["status"]) for each in info["handlers"]] == [(ALICE.did, "active")]
     text = " ".join((await home.runs("info", uri_of()))[1].split())
-    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(shown['issued'], dt.UTC).date()}, leaf" in text
+    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(info['issued'], dt.UTC).date()}, leaf" in text
 
     yank(server, successor=uri_of("2.0"))
-    shown = await home.tells("info", uri_of())
-    assert (shown["status"], shown["successor"]) == ("yanked", uri_of("2.0"))
+    info = await home.tells("info", uri_of())
+    assert (info["status"], info["successor"]) == ("yanked", uri_of("2.0"))
     text = " ".join((await home.runs("info", uri_of()))[1].split())
     assert f"treaty fetch {uri_of('2.0')}" in text and f"treaty fetch {uri_of()}" not in text
     (handler,) = [s.body for _, s in server.registry.statements() if isinstance(s.body, kinds.Handler)]
@@ -179,16 +179,16 @@ async def test_withdrawn_documents_are_compared_too(server: SocketRegistry, home
     same = await home.tells("diff", uri_of(), uri_of())
     assert (same["lines"], same["operations"]) == ([], [])
     yank(server)
-    found = await home.tells("diff", uri_of(), uri_of("2.0"))
-    assert "+The text comes back twice." in found["lines"] and found["is_cut"] is False
-    assert found["operations"] is None, "version 2.0 has no handler"
+    difference = await home.tells("diff", uri_of(), uri_of("2.0"))
+    assert "+The text comes back twice." in difference["lines"] and difference["is_cut"] is False
+    assert difference["operations"] is None, "version 2.0 has no handler"
     project = tmp_path / "project"
     write_project(project, NewProtocol("echo", TOPIC))
     changed = {one["name"]: one for one in (await home.tells("diff", uri_of(), str(project)))["operations"]}
     assert (changed["echo"]["change"], changed["echo"]["is_breaking"]) == ("removed", True)
     assert (changed["getItem"]["change"], changed["getItem"]["is_breaking"]) == ("added", False)
     assert "echo removed (breaking)" in (await home.runs("diff", uri_of(), str(project)))[1]
-    assert found["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
+    assert difference["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
     assert (await home.tells("diff", uri_of(), uri_of("9.9"), status=5))["error"]["code"] == "protocol.unknown"
 
 

@@ -178,8 +178,8 @@ async def test_a_stranger_does_not_learn_of_internal_names() -> None:
     world = World(names={"inside.example": ["10.0.0.1"]})
     inside = await refusal(world.guard(), "https://inside.example/did.json")
     nobody = await refusal(world.guard(), "https://nobody.example/did.json")
-    told = [(type(error), error.code, str(error).replace("inside", "nobody")) for error in (inside, nobody)]
-    assert told[0] == told[1] and "public" in str(nobody)
+    errors = [(type(error), error.code, str(error).replace("inside", "nobody")) for error in (inside, nobody)]
+    assert errors[0] == errors[1] and "public" in str(nobody)
 
 
 async def test_absent_names_and_silent_hosts_are_unavailable() -> None:
@@ -287,9 +287,9 @@ async def test_a_remembered_failure_holds_no_bytes() -> None:
     world = World()
 
     async def answer(request: httpx.Request) -> httpx.Response:
-        made = httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1)))
-        answers.append(weakref.ref(made))
-        return made
+        response = httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1)))
+        answers.append(weakref.ref(response))
+        return response
 
     world.answer = answer
     guard = world.guard()
@@ -298,7 +298,7 @@ async def test_a_remembered_failure_holds_no_bytes() -> None:
     for _ in range(4):
         gc.collect()
         await asyncio.sleep(0)  # generators are closed by the event loop
-    assert [made() for made in answers] == [None]
+    assert [response() for response in answers] == [None]
 
 
 @pytest.mark.threat(95)

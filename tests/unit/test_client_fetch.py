@@ -38,7 +38,7 @@ async def test_a_cold_fetch_is_two_requests_and_keeps_everything(tmp_path: Path)
     registry = with_echo()
     steps: list[Step] = []
     async with fetcher(registry, tmp_path) as agent:
-        verified = await agent.fetch(uri_of(), progress=lambda step, said: steps.append(step))
+        verified = await agent.fetch(uri_of(), progress=lambda step, detail: steps.append(step))
         assert agent.cached(verified.hash) is verified
         assert await agent.fetch(uri_of()) is verified
     assert registry.requests == [BUNDLE, wheel_path(registry)]
@@ -267,8 +267,8 @@ async def test_each_registrys_consensus_comes_first(tmp_path: Path) -> None:
         (protocol,) = view.protocols
 
         def at(registry: str, *states: str) -> TopicView:
-            found = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
-            return dataclasses.replace(view, protocols=tuple(found))
+            protocols = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
+            return dataclasses.replace(view, protocols=tuple(protocols))
 
         uris, consensus, _ = ranked([at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")])
         assert uris == ("a/consensus", "c/consensus", "a/candidate", "b/provisional", "c/dormant")

@@ -145,8 +145,8 @@ def test_a_log_may_be_some_rotations_behind(tmp_path: Path, bind: bool) -> None:
     first = newest = Identity.create("alice.example:shop", bind=bind)
     for _ in range(7):
         newest = newest.rotated()
-    kept = [pair.id.partition("#")[2] for pair in newest.kept]
-    assert kept == [*(["key-1"] if bind else []), "key-4", "key-5", "key-6", "key-7"]
+    fragments = [pair.id.partition("#")[2] for pair in newest.kept]
+    assert fragments == [*(["key-1"] if bind else []), "key-4", "key-5", "key-6", "key-7"]
     assert newest.did == first.did and newest.key_id.endswith("#key-8")
     newest.save(tmp_path / "identity.json")
     again = Identity.load(tmp_path / "identity.json")
@@ -205,12 +205,12 @@ def test_services_stand_in_the_document_and_under_its_proof() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [{}, [{}], [{"key": "did:wba:bob.example#key-1", "seed": "A" * 43 + "="}], [{"key": "x", "seed": ""}]]
+    "stored_keys", [{}, [{}], [{"key": "did:wba:bob.example#key-1", "seed": "A" * 43 + "="}], [{"key": "x", "seed": ""}]]
 )
-def test_kept_keys_that_do_not_belong_are_refused(tmp_path: Path, kept: object) -> None:
+def test_kept_keys_that_do_not_belong_are_refused(tmp_path: Path, stored_keys: object) -> None:
     path = tmp_path / "identity.json"
     Identity.create("alice.example").save(path)
-    value = {**json.loads(path.read_text()), "kept": kept}
+    value = {**json.loads(path.read_text()), "kept": stored_keys}
     path.write_text(json.dumps(value, sort_keys=True, separators=(",", ":")))
     with pytest.raises(Malformed):
         Identity.load(path)

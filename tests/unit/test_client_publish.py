@@ -237,9 +237,9 @@ async def test_a_dry_run_does_all_but_the_submission(registry: SimulatedRegistry
     steps = await done(publisher(registry, tmp_path / "home"), project, **options)
     assert [step.what for step in steps] == ["built", "tried", "found-published"]
     other = project_in(tmp_path / "other", handler=False)
-    taken = dataclasses.replace(other, name=project.name, version=project.version)
+    renamed = dataclasses.replace(other, name=project.name, version=project.version)
     with pytest.raises(Conflict):
-        await done(publisher(registry, tmp_path / "home"), taken, **options)
+        await done(publisher(registry, tmp_path / "home"), renamed, **options)
     assert registry.leaves == published
 
 

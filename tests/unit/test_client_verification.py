@@ -158,8 +158,8 @@ def test_a_status_of_one_handler_is_not_one_of_the_protocol() -> None:
     assert proven(registry).status is None
     assert proven(registry).handler.status is None
     with pytest.raises(VerificationFailed) as failure:
-        judged = proven(registry, Policy([BOB.did]))
-        verify_handler(judged, registry.blobs[wheel.sha256], POLICY, bundle=b"")
+        proof = proven(registry, Policy([BOB.did]))
+        verify_handler(proof, registry.blobs[wheel.sha256], POLICY, bundle=b"")
     assert failure.value.step == 9
 
 
@@ -252,9 +252,9 @@ def test_statements_after_a_decision_are_judged_by_earlier_facts() -> None:
 def redecided(registry: SimulatedRegistry, signer: Signer = OPERATOR, **changes: Any) -> SimulatedRegistry:
     """A fork in which the topic's newest decision says something else."""
     index, body = next(
-        (index, made.body)
-        for index, made in reversed(registry.statements())
-        if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC
+        (index, statement.body)
+        for index, statement in reversed(registry.statements())
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
     )
     return registry.rewritten(index, signed(msgspec.structs.replace(body, **changes), signer, issued=registry.now).leaf)
 

@@ -116,10 +116,10 @@ class Stampers(Network):
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.path) == ("POST", "/add-statement")
-        made = self.hosts[request.url.host]
-        if isinstance(made, int):
-            return httpx.Response(made, stream=httpx.ByteStream(b'{"code":"quota.sender"}'))
-        return httpx.Response(200, stream=httpx.ByteStream(made(request.content)))
+        host = self.hosts[request.url.host]
+        if isinstance(host, int):
+            return httpx.Response(host, stream=httpx.ByteStream(b'{"code":"quota.sender"}'))
+        return httpx.Response(200, stream=httpx.ByteStream(host(request.content)))
 
 
 def stamping_by(home: Path, *hosts: Callable[[bytes], bytes] | int) -> Stamping:

@@ -58,14 +58,14 @@ def test_000_62_and_66_reports_and_votes_elect_the_consensus() -> None:
     log = LogBuilder()
     agents = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
     document = log.publish(agents[0], "product-info")
-    found = []
+    states = []
     for _ in range(3):
         for first, second in ((0, 1), (1, 2), (0, 2)):
             log.report(agents[first], agents[second], document)
         for agent in agents:
             log.vote(agent, document)
-        found += log.states(document)
-    assert found == ["candidate", "provisional", "consensus"]
+        states += log.states(document)
+    assert states == ["candidate", "provisional", "consensus"]
 
 
 async def test_000_63_and_66_common_protocols_are_offered_first(tmp_path: Path) -> None:

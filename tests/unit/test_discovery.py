@@ -226,8 +226,8 @@ async def test_the_command_shows_what_agents_say(web: Web, capsys: pytest.Captur
     assert [problem["code"] for problem in value["problems"]] == ["egress.not-found"]
     await _command(web, HOST)
     output = capsys.readouterr().out
-    for said in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "provider", "egress.not-found"):
-        assert said in output
+    for phrase in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "provider", "egress.not-found"):
+        assert phrase in output
 
 
 async def test_the_command_says_what_is_wrong(web: Web, capsys: pytest.CaptureFixture[str]) -> None:

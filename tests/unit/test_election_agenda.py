@@ -43,9 +43,9 @@ def test_no_topic_starves_whatever_is_heavier() -> None:
     seen = []
     for epoch in range(12):
         weights |= {f"heavy-{epoch}-{number}": 9 for number in range(4)} if epoch < 4 else {}
-        counted = counted_topics(weights, weights, waiting)
-        seen.append("light" in counted)
-        waiting = {topic: waiting.get(topic, epoch) for topic in weights.keys() - counted}
+        topics = counted_topics(weights, weights, waiting)
+        seen.append("light" in topics)
+        waiting = {topic: waiting.get(topic, epoch) for topic in weights.keys() - topics}
     assert any(seen[1:])
 
 

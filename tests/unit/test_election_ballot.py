@@ -166,9 +166,14 @@ def live(
     ballots: Ballots, implied: dict[str, Implied], *, epoch: int = 0, horizon: int | None = None
 ) -> list[tuple[str, int, Tiers]]:
     """Principal, weight and tiers of everything that is counted."""
-    found = votes(ballots, implied, WEIGHTS, epoch, horizon)
-    rows = zip(found.principal.tolist(), found.weight.tolist(), found.ranking.tolist(), strict=True)
-    return [(found.principals[principal], weight, found.rankings[ranking]) for principal, weight, ranking in rows]
+    ballots_in_force = votes(ballots, implied, WEIGHTS, epoch, horizon)
+    rows = zip(
+        ballots_in_force.principal.tolist(), ballots_in_force.weight.tolist(), ballots_in_force.ranking.tolist(), strict=True
+    )
+    return [
+        (ballots_in_force.principals[principal], weight, ballots_in_force.rankings[ranking])
+        for principal, weight, ranking in rows
+    ]
 
 
 def ballots_of(tiers: dict[str, Tiers], directory: PrincipalDirectory | None = None) -> Ballots:

@@ -117,5 +117,5 @@ def test_nobody_counts_for_more_than_its_weight(age: int, use: Implied | None) -
         ballots.cast(did, tiers, 104 - age)
     directory = ballots.directory
     assert directory.principal_of(ALPHA) == ALPHA
-    found = votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, 104, HORIZON, begun=MappingProxyType({}))
-    assert found.total <= ONE
+    counted_votes = votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, 104, HORIZON, begun=MappingProxyType({}))
+    assert counted_votes.total <= ONE

@@ -98,8 +98,8 @@ def test_the_newest_word_counts_by_whichever_did_it_was_said() -> None:
     assert log.edges(2) == {(A, B): ONE}
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
-def test_only_the_newest_are_kept(kept: int) -> None:
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_only_the_newest_are_kept(most: int) -> None:
     log = Log()
     others = ["delta.example", "echo.example", "foxtrot.example"]
     for other in others:
@@ -108,8 +108,8 @@ def test_only_the_newest_are_kept(kept: int) -> None:
     log.vouch(A, "gone.example")
     log.vouch(A, "gone.example", withdrawn=True)
     friends = {Pair(A, other): 3 for other in (*others, "gone.example")}
-    newest = [others[0], others[2], others[1]][:kept]
-    assert log.edges(friends=friends, max_vouches=kept) == {(A, other): ONE for other in newest}
+    newest = [others[0], others[2], others[1]][:most]
+    assert log.edges(friends=friends, max_vouches=most) == {(A, other): ONE for other in newest}
 
 
 def test_principals_that_do_not_count_yet_take_their_place() -> None:

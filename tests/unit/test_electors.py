@@ -40,15 +40,15 @@ def vouch(to: Signer) -> kinds.Vouch:
 @pytest.mark.threat(78)
 async def test_a_did_key_neither_votes_nor_vouches(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    for made in (
+    for statement in (
         KEY.statement(ballot(registry)),
         KEY.statement(ballot(registry, topic="invented/topic-1")),
         KEY.statement(vouch(ALICE)),
         ALICE.statement(vouch(KEY)),
         signed(report(registry), *sorted((KEY, OTHER_KEY), key=lambda signer: signer.key_id)),
     ):
-        refusal = await refuse(registry, made)
-        assert refusal.code == "electorate.no-principal", made
+        refusal = await refuse(registry, statement)
+        assert refusal.code == "electorate.no-principal", statement
         assert "did:key" in refusal.message and "domain" in refusal.fix
     assert not web.fetched, "it is refused before anything is fetched"
 

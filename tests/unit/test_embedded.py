@@ -123,8 +123,8 @@ async def test_a_lock_of_another_process_prevents_start_and_removal(
         written = (data / "postgres" / "postmaster.pid").read_bytes()
     (data / "postgres" / "postmaster.pid").write_bytes(written)
     monkeypatch.setattr("treaty_registry.storage.embedded.FIRST_START", 1.5)
-    with (data / lock).open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (data / lock).open("rb") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         with pytest.raises(Unavailable) as refused:
             async with embedded_postgres(data):
                 pass

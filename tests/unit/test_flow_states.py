@@ -111,10 +111,10 @@ def state_of(wire: FlowWire) -> FlowState:
 
 
 def test_no_negotiation_begins_anew_while_a_session_runs() -> None:
-    for wanted in (True, False):
+    for wish in (True, False):
         wire = FlowWire.join(registry(sharing()), registry(sharing())).settle()
         assert wire.responder.state is FlowState.RUNNING
-        inject(wire, Initialize(purpose="again", request_capabilities=wanted))
+        inject(wire, Initialize(purpose="again", request_capabilities=wish))
         (ended,) = wire.of("responder", NegotiationEnded)
         assert ended.error.code == "flow.message"
 

@@ -166,15 +166,15 @@ def test_001_05_a_value_that_no_session_keeps_is_not_offered(name: str, rule: Ru
 
 
 def test_001_05_encryption_needs_an_encrypted_connection() -> None:
-    wanted = {"encryptionLevel": Choice(("AES-128-GCM", "none"))}
-    assert preferred(kept(wanted, encrypted=True)) == {"encryptionLevel": "AES-128-GCM"}
-    assert preferred(kept(wanted, encrypted=False)) == {"encryptionLevel": "none"}
+    parameters = {"encryptionLevel": Choice(("AES-128-GCM", "none"))}
+    assert preferred(kept(parameters, encrypted=True)) == {"encryptionLevel": "AES-128-GCM"}
+    assert preferred(kept(parameters, encrypted=False)) == {"encryptionLevel": "none"}
     with pytest.raises(Unsupported) as failure:
-        respond(kept(wanted, encrypted=False), {"encryptionLevel": "AES-128-GCM"})
+        respond(kept(parameters, encrypted=False), {"encryptionLevel": "AES-128-GCM"})
     assert failure.value.details["supported"] == ["none"]
     needed = kept({"encryptionLevel": Choice(("AES-128-GCM",))}, encrypted=False)
-    for asked in ({}, {"encryptionLevel": "AES-128-GCM"}, {"encryptionLevel": "none"}):
+    for request in ({}, {"encryptionLevel": "AES-128-GCM"}, {"encryptionLevel": "none"}):
         with pytest.raises(Unsupported):
-            respond(needed, asked)
+            respond(needed, request)
     with pytest.raises(Unsupported):
         preferred(needed)

@@ -58,8 +58,8 @@ async def test_the_conversations_of_the_guide_end_and_are_matched(guide: Any) ->
 async def test_003_09_the_guides_tool_names_its_callers_mistakes(guide: Any) -> None:
     async with nodes() as network:
         gateway = await network.gateway()
-        (wanted,) = blocks(GUIDE, "text")
-        assert await guide.calculate(gateway, await network.agent("a", gateway)) == wanted.splitlines()
+        (text,) = blocks(GUIDE, "text")
+        assert await guide.calculate(gateway, await network.agent("a", gateway)) == text.splitlines()
 
 
 def test_the_gateway_of_the_guide_has_its_bounds(guide: Any) -> None:

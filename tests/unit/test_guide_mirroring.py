@@ -82,8 +82,8 @@ async def test_a_registry_is_mirrored_read_and_continued(data: Path) -> None:
     shutil.copy(data / "registry" / "head", data / "old" / "head")
     refused = await asyncio.to_thread(run, "treaty-registry serve --data mirror", data)
     assert refused["error"]["code"] == "settings.directory"
-    made = await asyncio.to_thread(run, promote, data)
-    assert made["origin"] == "registry.localhost", made
+    promotion = await asyncio.to_thread(run, promote, data)
+    assert promotion["origin"] == "registry.localhost", promotion
     async with server(serve, data, PORT=port, URL=url) as promoted:
-        assert promoted["name"] == registry["name"] and promoted["size"] == made["size"]
+        assert promoted["name"] == registry["name"] and promoted["size"] == promotion["size"]
         assert (await asyncio.to_thread(run, "treaty topics", data))["topics"] == []

@@ -24,8 +24,8 @@ def test_the_guides_roles_work_in_one_process(capsys: pytest.CaptureFixture[str]
     block(guide, 0)
     assert capsys.readouterr().out == "\nuser: rain\nassistant: Verses about rain\nuser: Verses about rain: good.\n"
     block(guide, 1)
-    (said,) = re.findall(r"print\(asyncio\.run\(forget\(\)\)\)  # (.*)", GUIDE)
-    assert capsys.readouterr().out == f"{said}\n"
+    (output,) = re.findall(r"print\(asyncio\.run\(forget\(\)\)\)  # (.*)", GUIDE)
+    assert capsys.readouterr().out == f"{output}\n"
 
 
 def test_the_roles_of_the_guide_work_at_agents(

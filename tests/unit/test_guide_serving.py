@@ -105,20 +105,20 @@ def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any, caplog: p
             room, member = simulation.agent("room.example"), simulation.agent("member.example")
             guide.provide_room(room, simulation.uri("chat"))
             async with simulation.serving(room):
-                heard = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
+                lines = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
                 following = asyncio.create_task(guide.follow(member, "room.example", simulation.uri("chat")))
                 await asyncio.sleep(10)
                 await simulation.links["room.example"].cut()
                 await asyncio.sleep(10)
                 following.cancel()
-            assert heard == ["room: Welcome.", "Ada: Good morning."]
+            assert lines == ["room: Welcome.", "Ada: Good morning."]
 
     with caplog.at_level(logging.INFO):
         run(main())
-    said = [one.getMessage() for one in caplog.records if one.name == "root"]
+    messages = [one.getMessage() for one in caplog.records if one.name == "root"]
     again = ["Listening to did:wba:room.example", "room: Welcome."]
-    assert [one for one in said if "ended" not in one] == 2 * again
-    assert "The session ended: session.closed" in said
+    assert [one for one in messages if "ended" not in one] == 2 * again
+    assert "The session ended: session.closed" in messages
 
 
 def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def deep(levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "phrase"),
     [
         (lambda manifest: manifest.update(messages=[]), "not an object of forms"),
         (lambda manifest: manifest.update(messages={}), "not an object of forms"),
@@ -116,10 +116,10 @@ def deep(levels: int) -> Any:
         (form("request", {**EVERY["request"], "arguments": "$arguments.size"}), "no slot $arguments.name"),
     ],
 )
-def test_002_01_to_04_forms_that_are_refused(change: Change, told: str) -> None:
+def test_002_01_to_04_forms_that_are_refused(change: Change, phrase: str) -> None:
     fault = refusal(change)
     assert (fault.code, isinstance(fault, Refused)) == ("handler.manifest", True)
-    assert told in fault.message
+    assert phrase in fault.message
 
 
 @pytest.mark.parametrize(

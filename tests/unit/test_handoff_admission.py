@@ -65,10 +65,12 @@ async def test_004_21_proved_senders_get_one_report_a_message(here: World) -> No
     await feedback.wait(4)
     await until(lambda: drained(here, "support"))
     about = {entry["payload"]["data"]["in_reply_to"]: entry["payload"]["data"] for entry in feedback.messages}
-    found = [about[message["metadata"]["message_id"]] for message in (invalid, forbidden, unhandled, good)]
-    assert [data["status"] for data in found] == ["REJECTED", "REJECTED", "REJECTED", "COMPLETED"]
+    reports = [about[message["metadata"]["message_id"]] for message in (invalid, forbidden, unhandled, good)]
+    assert [data["status"] for data in reports] == ["REJECTED", "REJECTED", "REJECTED", "COMPLETED"]
     assert (
-        "sub_tasks" in found[0]["issues"][0] and "may not send" in found[1]["issues"][0] and "not handled" in found[2]["detail"]
+        "sub_tasks" in reports[0]["issues"][0]
+        and "may not send" in reports[1]["issues"][0]
+        and "not handled" in reports[2]["detail"]
     )
     assert len(feedback.messages) == 4 and effects.messages == [good]
 

@@ -55,12 +55,12 @@ class HalfRequest:
     @classmethod
     async def open(cls, port: int) -> HalfRequest:
         """Send the head, and wait until the application asks for the body."""
-        made = cls()
-        made.reader, made.writer = await asyncio.open_connection("127.0.0.1", port)
-        made.writer.write(b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
-        assert await made.status() == 100
-        await made.reader.readuntil(b"\r\n")
-        return made
+        half = cls()
+        half.reader, half.writer = await asyncio.open_connection("127.0.0.1", port)
+        half.writer.write(b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        assert await half.status() == 100
+        await half.reader.readuntil(b"\r\n")
+        return half
 
     async def status(self) -> int:
         """Read the status of the next answer."""
@@ -135,8 +135,8 @@ async def test_004_26_and_38_work_that_goes_on_is_asked_for(server: Any) -> None
         assert first.status_code == 202 and len(first.json()["handoffs"]) == 3
         data, times = {"status": "COMPLETED"}, {"now": here.clock(), "key": "end"}
         await support.send(respond(message, Kind.STATUS_UPDATE, data, sender=support.name, state="COMPLETED", **times))
-        told = [answer["payload"]["data"].get("status") for answer in await answers_to(client, url, message, alice)]
-        assert told == ["IN_PROGRESS", None, "IN_PROGRESS", "COMPLETED"]
+        statuses = [answer["payload"]["data"].get("status") for answer in await answers_to(client, url, message, alice)]
+        assert statuses == ["IN_PROGRESS", None, "IN_PROGRESS", "COMPLETED"]
         assert (await client.post(f"{url}/handoffs", content=envelope(message, alice))).status_code == 200
     assert await here.journals[support.name].waiting() == 0
 

@@ -272,14 +272,14 @@ async def test_a_session_has_only_so_many_requests_at_once() -> None:
     case = Case()
     url, _ = await case.opened()
     full = [b"\x40x"] * (MAX_INBOX + 1)
-    held = [
+    tasks = [
         asyncio.create_task(case.post(at(url, 1, 1))),
         *(asyncio.create_task(_trickle(case, at(url, 1, 1), full)) for _ in range(2)),
     ]
     await asyncio.sleep(0.1)
-    assert len(held) == MAX_AT_ONCE
+    assert len(tasks) == MAX_AT_ONCE
     assert (await case.post(at(url, 1, 1))).json()["code"] == "connection.busy"
-    for task in held:
+    for task in tasks:
         await task
     assert (await case.post(at(url, 1, 1))).status_code == 200
 

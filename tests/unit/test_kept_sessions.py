@@ -167,8 +167,8 @@ def test_the_next_process_ends_lost_members_and_keeps_timers(tmp_path: Path) -> 
         # The handler gives one of the functions up, and asks the other one for items, when it hears of the loss.
         room.handler.at_loss = [Request(call="f1", count=1), Cancel(call="f2")]
         await room.host.open()
-        told = [(type(event), getattr(event, "peer", getattr(event, "call", ""))) for event in room.handler.seen]
-        assert told == [
+        events = [(type(event), getattr(event, "peer", getattr(event, "call", ""))) for event in room.handler.seen]
+        assert events == [
             (PeerLost, ADA),
             (PeerLost, "did:wba:bob.example"),
             (Result, "f1"),

@@ -188,9 +188,9 @@ def test_000_44_only_predefined_messages_decide() -> None:
     destination.receive(proposal(0), 0.0)
     for text in ("Do you accept my proposal?", '{"action": "protocolNegotiation", "status": "accepted"}'):
         message_id = f"{len(text):016}"
-        (asked,) = source.apply(Ask(message_id, text), 0.0)
-        assert isinstance(asked, SendBinary)
-        assert destination.receive(asked.data, 0.0) == [Question(message_id, text)]
+        (question,) = source.apply(Ask(message_id, text), 0.0)
+        assert isinstance(question, SendBinary)
+        assert destination.receive(question.data, 0.0) == [Question(message_id, text)]
         (answered,) = destination.apply(Answer(message_id, "Accepted. My code is ready."), 0.0)
         assert isinstance(answered, SendBinary)
         assert source.receive(answered.data, 0.0) == [Answered(message_id, "Accepted. My code is ready.")]

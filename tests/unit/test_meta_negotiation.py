@@ -244,13 +244,13 @@ def test_000_18_a_first_number_beyond_that_is_refused(number: int) -> None:
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.message")
 
 
-@pytest.mark.parametrize(("number", "taken"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
-def test_000_18_a_destination_starts_its_own_count(number: int, taken: bool) -> None:
+@pytest.mark.parametrize(("number", "is_accepted"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
+def test_000_18_a_destination_starts_its_own_count(number: int, is_accepted: bool) -> None:
     machine = negotiating_buyer(())
     machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(proposal(number, "# 2\n", "- more"), 0.0)
-    assert (machine.state is HelloState.NEGOTIATING) == taken
-    if taken:
+    assert (machine.state is HelloState.NEGOTIATING) == is_accepted
+    if is_accepted:
         assert numbers(machine.apply(Propose("# 3\n", "- more"), 0.0)) == [number + 1]
     else:
         assert error_of(machine) == "negotiation.message"

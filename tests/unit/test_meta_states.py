@@ -68,10 +68,10 @@ def test_an_event_that_the_table_does_not_have_changes_nothing() -> None:
 def test_the_state_is_set_by_fire_and_end_alone() -> None:
     """A transition outside of the table would be an assignment elsewhere."""
     folder = Path(hello_profile.__file__).parent
-    found = {
+    counts = {
         path.name: len(re.findall(r"(?:self|core)\.state(?:, self\.error)? = ", path.read_text())) for path in folder.glob("*.py")
     }
-    assert {name: count for name, count in found.items() if count} == {"core.py": 2}
+    assert {name: count for name, count in counts.items() if count} == {"core.py": 2}
 
 
 # The switch to the flow profile

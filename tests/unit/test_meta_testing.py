@@ -259,9 +259,9 @@ def test_a_full_inbox_stops_only_a_testing_side() -> None:
 def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
     pair = Pair.testing()
     cause = Refused("negotiation.tests", "Case 2 does not pass.")
-    told, ended = pair.source.apply(CodeFailed(cause), 0.0)
-    assert (told, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests"))), Ended(cause))
-    pair.pass_on(pair.source, [told])
+    error_message, ended = pair.source.apply(CodeFailed(cause), 0.0)
+    assert (error_message, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests"))), Ended(cause))
+    pair.pass_on(pair.source, [error_message])
     assert error_of(pair.destination) == "session.peer-code"
 
 

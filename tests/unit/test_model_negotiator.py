@@ -224,17 +224,17 @@ def based_on(plan: Script, digest: str) -> str:
 
 async def test_a_document_of_changes_goes_with_its_base(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
-    asked: list[str] = []
+    uris: list[str] = []
 
     async def fetch(uri: str) -> bytes:
-        asked.append(uri)
+        uris.append(uri)
         return plan.document.encode()
 
     side = destination(negotiators, plan, fetch)
     text = based_on(plan, hex_digest(plan.document.encode()))
     assert await side.consider(text, "", last=False) == Acceptance()
     implementation = await side.implement(text)
-    assert asked == ["https://registry.example/protocols/rail.example/tickets/1.0"] * 2
+    assert uris == ["https://registry.example/protocols/rail.example/tickets/1.0"] * 2
     assert implementation.package.manifest.protocol_hash == hex_digest(text.encode())
     assert implementation.files["document.md"] == text.encode()
     for messages in server.prompts:

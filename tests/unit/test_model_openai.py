@@ -210,10 +210,10 @@ async def test_what_is_no_completion(server: ScriptedModel, model: OpenAIModel, 
 
 async def test_nobody_is_there(waits: Waits) -> None:
     with scripted_model() as gone:
-        url, asked = gone.url, prompt(gone)
+        url, question = gone.url, prompt(gone)
     model = OpenAIModel(url, "scripted", sleep=waits)
     with pytest.raises(Unavailable) as caught:
-        await model.complete(asked)
+        await model.complete(question)
     assert caught.value.code == "model.unavailable"
     assert waits.seconds == [0.5, 1.0]
     await model.aclose()

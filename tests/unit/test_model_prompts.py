@@ -141,10 +141,10 @@ def test_the_reviewed_texts_are_all_that_is_said() -> None:
     """No sentence for the model is hidden in the code that fills the sections."""
     source = ast.parse((files("treaty_agent.negotiators") / "questions.py").read_text())
     calls = [node for node in ast.walk(source) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "sections"]
-    said = {
+    sentences = {
         constant.value
         for call in calls
         for constant in ast.walk(call)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str) and " " in constant.value
     }
-    assert said == {"This is the last round."}
+    assert sentences == {"This is the last round."}

@@ -61,7 +61,7 @@ def test_a_text_may_hold_fences_and_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         (lambda text: "Here they are:\n" + text, "line 1 is not of the form '# Test case 1: TITLE'"),
         (lambda text: text.replace("# Test case 2", "# Test case 3"), "'# Test case 2: TITLE'"),
@@ -87,13 +87,13 @@ def test_a_text_may_hold_fences_and_nothing() -> None:
         (lambda text: text + "\ud800", "lone surrogate"),
     ],
 )
-def test_what_is_refused(change: Callable[[str], str], said: str) -> None:
+def test_what_is_refused(change: Callable[[str], str], phrase: str) -> None:
     spoilt = change(BOOKING)
     assert spoilt != BOOKING
     with pytest.raises(Malformed) as caught:
         parse_test_cases(spoilt)
     assert caught.value.code == "negotiation.answer"
-    assert said in caught.value.message
+    assert phrase in caught.value.message
 
 
 def test_000_37_of_a_foreign_text_the_cases_in_the_form_are_read() -> None:

@@ -123,18 +123,18 @@ MISTAKES = [
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("right", "wrong", "said"), MISTAKES)
-async def test_a_mistake_is_found(pool: SandboxPool, right: str, wrong: str, said: str) -> None:
+@pytest.mark.parametrize(("right", "wrong", "phrase"), MISTAKES)
+async def test_a_mistake_is_found(pool: SandboxPool, right: str, wrong: str, phrase: str) -> None:
     handler = written("train-tickets")
     source = handler.sources["__init__.py"]
     assert source.count(right) >= 1
     spoilt = replace(handler, sources={"__init__.py": source.replace(right, wrong)})
-    if not said:  # notes are nobody's business
+    if not phrase:  # notes are nobody's business
         assert await tried(pool, "train-tickets", spoilt)
         return
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", spoilt)
-    assert said in f"{caught.value.code} {caught.value.message}"
+    assert phrase in f"{caught.value.code} {caught.value.message}"
 
 
 @pytest.mark.parametrize(

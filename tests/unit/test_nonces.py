@@ -108,8 +108,8 @@ def test_a_line_that_was_cut_off_was_not_accepted(machine: Machine) -> None:
     whole = machine.path.read_bytes()
     machine.start().accept(ALICE, "b", NOW)
     last = machine.path.read_bytes()[len(whole) :]
-    for kept in (1, 11, len(last) - 1):
-        machine.path.write_bytes(whole + last[:kept])
+    for length in (1, 11, len(last) - 1):
+        machine.path.write_bytes(whole + last[:length])
         memory = machine.start()
         assert refused(lambda memory=memory: memory.accept(ALICE, "a", NOW)) == "authentication.replayed"  # type: ignore[misc]
         memory.accept(ALICE, "b", NOW)

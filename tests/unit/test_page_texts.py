@@ -194,8 +194,8 @@ def test_files_are_at_the_path_of_their_hash(tmp_path: Path) -> None:
     assets = Assets(tmp_path)
     path = assets.path("a.css")
     assert path == f"/static/a-{hex_digest(b'a {}')[:16]}.css"
-    found = assets.get(path)
-    assert found is not None and found.body == b"a {}"
+    asset = assets.get(path)
+    assert asset is not None and asset.body == b"a {}"
     assert assets.get("/static/a.css") is assets.get("/static/../a.py") is None
     with pytest.raises(KeyError):
         assets.path("a.py")

@@ -82,12 +82,12 @@ async def test_a_description_is_asked_for_once_a_minute(tmp_path: Path) -> None:
         host.lead_to("one.example", 1)
         discoverer = CachedDiscoverer(host.loopback.network(), clock=lambda: now)
         first = await discoverer.discover(NAME)
-        asked = len(host.loopback.seen)
+        total = len(host.loopback.seen)
         assert await discoverer.discover(NAME) == first
-        assert len(host.loopback.seen) == asked
+        assert len(host.loopback.seen) == total
         now += 61
         assert await discoverer.discover(NAME) == first
-        again = host.loopback.seen[asked:]
+        again = host.loopback.seen[total:]
         assert again and all("if-none-match" in head.lower() for head in again)
         host.lead_to("two.example", 1)
         assert (await discoverer.discover(NAME)).agents[0].address == first.agents[0].address, "still cached"

@@ -92,6 +92,6 @@ def test_a_proof_may_lack_an_amendment_between_two_parameters() -> None:
         log.everybody_votes("none")
         log.close()
     log.add(replace(base, quorum_share=6), log.operator)
-    kept = (0, 1, len(log.leaves) - 1)
-    replayed = replay(Bundle(b"", tuple(BundledLeaf(index, log.leaves[index], ()) for index in kept), {}))
-    assert [logged.index for logged in replayed] == [*kept]
+    indexes = (0, 1, len(log.leaves) - 1)
+    replayed = replay(Bundle(b"", tuple(BundledLeaf(index, log.leaves[index], ()) for index in indexes), {}))
+    assert [logged.index for logged in replayed] == [*indexes]

@@ -384,8 +384,8 @@ async def test_a_named_protocol_waits_for_the_next_connection(
 async def test_an_operation_fails_alike_under_both_profiles(tmp_path: Path) -> None:
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
-    for wanted in ({"protocols": [INFO_2]}, {"topic": TOPIC}):
-        async with meeting(seller) as tap, customer.agent.connect_over(tap, did=seller.agent.did, **wanted) as session:
+    for options in ({"protocols": [INFO_2]}, {"topic": TOPIC}):
+        async with meeting(seller) as tap, customer.agent.connect_over(tap, did=seller.agent.did, **options) as session:
             with pytest.raises(OperationError) as failure:
                 await session.call("getProductInfo", productId="none")
             assert failure.value.status == 404
@@ -432,8 +432,8 @@ async def test_a_stopping_agent_answers_its_read_messages(tmp_path: Path, profil
 
     for someone in (seller, customer):
         someone.agent.flow.registry.add(OFFER)
-    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, **wanted) as session:
+    options: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, **options) as session:
         assert session.profile == profile
         call = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
         await begun.wait()
@@ -451,6 +451,6 @@ async def test_a_stopping_agent_answers_its_read_messages(tmp_path: Path, profil
         assert session.is_over
     async with meeting(seller) as tap:
         with pytest.raises(TreatyError) as refused:
-            async with buyer(tmp_path / "later").agent.connect_over(tap, **wanted):
+            async with buyer(tmp_path / "later").agent.connect_over(tap, **options):
                 pass
     assert refused.value.code in ("session.draining", "session.peer-lost")

@@ -95,9 +95,9 @@ def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
         "none": None,
         "error": ValueError("192.0.2.7"),
     }
-    found = str(redact(value))
-    assert "a.example" not in found
-    assert "192.0.2.7" not in found
+    text = str(redact(value))
+    assert "a.example" not in text
+    assert "192.0.2.7" not in text
     assert redact(7) == 7
     assert len(redacted("x" * (2 * MAX_TEXT))) == MAX_TEXT
 

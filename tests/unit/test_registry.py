@@ -104,8 +104,8 @@ async def test_only_unnamed_old_uploads_are_deleted(registry: Registry, web: Web
     assert await soon.expire() == 1
     assert await registry.blobs.get(digest) is None
     assert await soon.expire() == 0
-    for made in (published, waiting):
-        for sha256, data in made.blobs.items():
+    for publication_ in (published, waiting):
+        for sha256, data in publication_.blobs.items():
             assert await registry.blobs.get(sha256) == data
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 2
 

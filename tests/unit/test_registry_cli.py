@@ -142,11 +142,11 @@ def test_from_a_development_to_an_open_electorate(
 def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
     (tmp_path / "wrong.toml").write_text("horizon_epochs = 0")
-    made = ("init", *here, "--origin", "registry.example", "--parameters")
-    status, out, _ = run(capsys, *made, str(tmp_path / "wrong.toml"))
+    arguments = ("init", *here, "--origin", "registry.example", "--parameters")
+    status, out, _ = run(capsys, *arguments, str(tmp_path / "wrong.toml"))
     assert (status, json.loads(out)["error"]["code"]) == (1, "parameters.value")
     assert not (data / "keys").exists()
-    assert run(capsys, *made, str(write(tmp_path, 3600)))[0] == 0
+    assert run(capsys, *arguments, str(write(tmp_path, 3600)))[0] == 0
     status, out, _ = run(capsys, "parameters", *here)
     value = json.loads(out)
     assert (status, value["in_force"]["index"], value["in_force"]["parameters"]["epoch_seconds"]) == (0, 1, 3600)

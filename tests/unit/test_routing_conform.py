@@ -77,9 +77,9 @@ class Careless:
             self.links.append(link)
             while True:
                 request = await link.hear()
-                taken = request.get("name") in self.names and not self.tells
+                is_double = request.get("name") in self.names and not self.tells
                 self.names.add(request.get("name", ""))
-                answer = {"type": "accepted"} if self.joins and not taken else {"type": "refused", "code": 418, "reason": ""}
+                answer = {"type": "accepted"} if self.joins and not is_double else {"type": "refused", "code": 418, "reason": ""}
                 await link.say({**answer, "id": request.get("id")})
                 if request.get("type") == "publish" and self.tells:
                     for each in self.links:
@@ -104,13 +104,13 @@ async def careless_member(port: int, *, eager: bool) -> None:
         link = ForeignSession(Foreign(), socket)
         await link.greet(URI, "member")
         await link.say({"type": "join", "id": "1", "name": "Bob.", "address": "Worker", "shared": False})
-        link.is_idle, given = False, 0
+        link.is_idle, count = False, 0
         while "type" in (messages := await link.hear()) and isinstance(messages.get("message", {}), dict):
-            given += messages["type"] == "message"
+            count += messages["type"] == "message"
             if messages["type"] == ("message" if eager else "run"):
-                for _ in range(given):
+                for _ in range(count):
                     await link.say({"type": "publish", "id": "2", "message": {"content": "No."}})
-                given = 0
+                count = 0
             if messages["type"] == "run":
                 await link.say({"type": "state", "round": messages["round"], "idle": True, "error": ""})
 

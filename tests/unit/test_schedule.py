@@ -66,11 +66,11 @@ class Epochs:
         return ["decision"]
 
 
-def scheduled(seconds: float, **given: object) -> Epochs:
+def scheduled(seconds: float, **options: object) -> Epochs:
     """What a schedule does in so many virtual seconds."""
 
     async def work() -> Epochs:
-        epochs = Epochs(**given)  # type: ignore[arg-type]
+        epochs = Epochs(**options)  # type: ignore[arg-type]
         running = asyncio.create_task(Schedule(epochs.timetable, epochs.close, epochs.clock).run())
         await asyncio.sleep(seconds)
         running.cancel()

@@ -136,8 +136,8 @@ def test_the_specification_shows_the_same_matrices(election: Election) -> None:
         )
 
     text = SPECIFICATION.read_text(encoding="utf-8")
-    for shown in (election.ballots, rows(election.votes), rows(election.strengths), f"order {' '.join(election.order)}"):
-        assert shown in text, shown
+    for text_of in (election.ballots, rows(election.votes), rows(election.strengths), f"order {' '.join(election.order)}"):
+        assert text_of in text, text_of
 
 
 def test_a_tie_goes_to_the_incumbent_then_to_the_earliest() -> None:

@@ -43,13 +43,13 @@ async def test_a_claimed_did_reaches_no_state_of_the_proved_one(tmp_path: Path) 
 
 
 async def test_a_key_is_replaced_and_forgotten(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    await kept.put("key", b"1")
-    await kept.put("key", b"2")
-    assert await kept.load() == {"key": b"2"}
-    await kept.put("key", None)
-    await kept.put("key", None)
-    assert await kept.load() == {}
+    state = store(tmp_path)
+    await state.put("key", b"1")
+    await state.put("key", b"2")
+    assert await state.load() == {"key": b"2"}
+    await state.put("key", None)
+    await state.put("key", None)
+    assert await state.load() == {}
 
 
 async def test_sessions_at_once_share_one_allowance(tmp_path: Path) -> None:
@@ -87,14 +87,14 @@ async def test_what_a_crash_left_is_no_value(tmp_path: Path) -> None:
 
 
 async def test_keys_are_counted(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    await kept.put("0", b"")
+    state = store(tmp_path)
+    await state.put("0", b"")
     folder = next((tmp_path / "sessions" / "proved").iterdir())
     for number in range(1, MAX_STORED_KEYS):
         (folder / str(number).encode().hex()).write_bytes(b"")
     with pytest.raises(Refused):
-        await kept.put("one more", b"")
-    assert len(await kept.load()) == MAX_STORED_KEYS
+        await state.put("one more", b"")
+    assert len(await state.load()) == MAX_STORED_KEYS
 
 
 @pytest.mark.threat(97)

@@ -37,8 +37,8 @@ def leaf_of(payload: Any, signer: Signer = ALICE) -> bytes:
     )
 
 
-def payload_of(made: statement.Statement) -> dict[str, Any]:
-    value = json.loads(made.payload)
+def payload_of(signed: statement.Statement) -> dict[str, Any]:
+    value = json.loads(signed.payload)
     assert isinstance(value, dict)
     return value
 

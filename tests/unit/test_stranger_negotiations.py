@@ -28,10 +28,10 @@ def fail(negotiations: StrangerNegotiations, payer: Payer, *, failed: bool | Non
 
 
 def refused(negotiations: StrangerNegotiations, payer: Payer) -> float | None:
-    taken = negotiations.taken
+    count = negotiations.taken
     with pytest.raises(Unavailable) as refusal:
         negotiations.begin(payer)
-    assert (refusal.value.code, negotiations.taken) == ("session.busy", taken)
+    assert (refusal.value.code, negotiations.taken) == ("session.busy", count)
     return refusal.value.retry_after
 
 

@@ -55,11 +55,11 @@ async def test_a_stored_verified_protocol_is_offered_for_its_topic(tmp_path: Pat
 
 
 async def test_a_registry_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    registry, asked, never = with_echo(), asyncio.Event(), asyncio.Event()
+    registry, request_seen, never = with_echo(), asyncio.Event(), asyncio.Event()
     await met(registry, tmp_path)
 
     async def hang(request: str) -> bytes:
-        asked.set()
+        request_seen.set()
         await never.wait()
         return b""
 
@@ -69,7 +69,7 @@ async def test_a_registry_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         agent = Fetcher(tmp_path, Policy(publishers=[POLICY]), loopback.network(), clock=lambda: registry.now)
         async with agent:
             assert await agent.candidates(TOPIC) == KNOWN
-            await asked.wait()  # the renewal, which is still waiting
+            await request_seen.wait()  # the renewal, which is still waiting
             assert await agent.candidates(TOPIC) == KNOWN
         assert len(loopback.seen) == 1, "one renewal at a time"
         never.set()

@@ -135,9 +135,9 @@ def test_room_wakes_as_many_waiters_as_fit() -> None:
             case.wire.send(CHUNK)
             largest = max(largest, case.wire.backlog)
 
-        said = [asyncio.create_task(say()) for _ in range(100)]
+        sends = [asyncio.create_task(say()) for _ in range(100)]
         await asyncio.sleep(1)
-        await asyncio.gather(read(case.far, 100), *said)
+        await asyncio.gather(read(case.far, 100), *sends)
         assert largest <= 2 * CALL_ROOM
 
     run(main())

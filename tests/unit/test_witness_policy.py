@@ -199,9 +199,9 @@ def test_an_agent_writes_its_trust_as_a_witness_policy(tmp_path: Path, capsys: p
     assert exported().holds([POST_QUANTUM.verifier])
     (tmp_path / "witnesses.policy").write_text(FILE)
     (tmp_path / "policy.toml").write_text('[witnesses]\npolicy = "witnesses.policy"\n')
-    made = exported()
-    assert (made.groups, made.quorum) == (WitnessPolicy.parse(FILE.encode()).groups, "X-and-Y")
-    assert [log.key for log in made.logs] == [LOG.verifier]
+    policy = exported()
+    assert (policy.groups, policy.quorum) == (WitnessPolicy.parse(FILE.encode()).groups, "X-and-Y")
+    assert [log.key for log in policy.logs] == [LOG.verifier]
 
 
 def test_a_registry_asks_the_policys_witnesses_with_a_url(tmp_path: Path) -> None:
