@@ -30,7 +30,7 @@ async def test_what_follows_the_end_of_compressed_bytes_is_not_kept() -> None:
     assert await body.read(4) == b"head"
     with pytest.raises(Ended):
         await body.read(1)
-    assert chunk <= 1
+    assert count <= 1
 
 
 @pytest.mark.threat(73)
