@@ -19,7 +19,7 @@ from signers import NOW
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.errors import Refused
 from treaty_registry.app import create_app
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.registry import Registry
 
 PERIOD = 100
@@ -48,7 +48,7 @@ async def closed(registry: Registry) -> int:
     return (await registry.parameters_status()).epoch
 
 
-def amended(**changes: object) -> Draft:
+def amended(**changes: object) -> ParametersDraft:
     base = draft(PERIOD)
     return replace(base, parameters=replace(base.parameters, **{"rule": "schulze-margins-v3", **changes}))
 
