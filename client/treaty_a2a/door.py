@@ -5,8 +5,8 @@ of a message names an operation of it:
 
     {"messageId": "1", "role": "ROLE_USER", "extensions": [URI], "parts": [{"data": {"operation": "quote", "arguments": {…}}}]}
 
-The SDK parses, keeps the tasks and streams. This module adds what it leaves to its user: bounds for strangers, and the header
-that names the extensions that an answer used.
+The SDK parses, keeps the tasks and streams. This module adds bounds for strangers, and the header that names the extensions of an
+answer.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from treaty_agent.sessions.served_protocols import ServedProtocols
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
 from treaty_consensus.handler import Manifest, Operation, OperationKind
 from treaty_consensus.printable import printable
-from treaty_io.codes import OperationCode
+from treaty_io.codes import SessionCode
 from treaty_io.line_limit import limited_logger
 from treaty_io.network.turns import asker_at
 from treaty_sandbox.operation_schemas import Operations
@@ -37,13 +37,13 @@ MAX_TASKS_BYTES = 64 * 1024 * 1024
 TASK_OVERHEAD = 4096
 """Bytes of a task beside its content, as a bound for Python's objects."""
 APPLICATION, ADDRESS, _CALL = "treaty.application", "treaty.address", "treaty.call"
-"""What the state of a request has: its application, the address of its sender, and what its message asks for."""
+"""The names in the state of a request: its application, the address of its sender, and the call of its message."""
 
 _log = limited_logger(__name__)
 
 
 class OperationCall(NamedTuple):
-    """What a message asks for. `uri`: of the protocol."""
+    """The call that a message asks for. `uri`: of the protocol."""
 
     uri: str
     operation: Operation
@@ -139,7 +139,7 @@ class OperationExecutor(AgentExecutor):
                         part = new_data_part(item)
                         size += part.ByteSize() + TASK_OVERHEAD // 8
                         if size > MAX_TASK:
-                            raise TooLarge(OperationCode.RESULT, f"The items of a task have at most {MAX_TASK} bytes.")
+                            raise TooLarge(SessionCode.OUTBOX_FULL, f"The items of a task have at most {MAX_TASK} bytes.")
                         await updater.add_artifact([part], extensions=[call.uri])
                 await updater.complete()
         except TreatyError as error:

@@ -255,7 +255,7 @@ async def test_a_stream_that_goes_on_fails_at_the_bound_of_a_task(office: Office
     (answer,) = [answer async for answer in client.send_message(finding("2030-05-02"))]
     assert (answer.task.status.state, len(answer.task.artifacts)) == (TaskState.TASK_STATE_FAILED, 1)
     (about,) = get_data_parts(answer.task.status.message.parts)
-    assert about["code"] == "operation.result"
+    assert about["code"] == "session.outbox-full"
     async with asyncio.timeout(20):
         while office.open:  # noqa: ASYNC110  # the office has no event for a test
             await asyncio.sleep(0.01)

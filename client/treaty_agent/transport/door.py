@@ -26,4 +26,4 @@ class Door(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """End what requests left. Called when the application ends; safe to repeat."""
+        """End the work of earlier requests. Called when the application ends; safe to repeat."""
