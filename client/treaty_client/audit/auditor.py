@@ -182,7 +182,7 @@ async def audit(
             return _reported(run, signed, _known(replay.facts, options.anchors or ()), begun)
 
 
-def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ...], begun: int) -> AuditReport:
+def _reported(run: AuditedReplay, signed: SignedCheckpoint, keys: tuple[str, ...], begun: int) -> AuditReport:
     decisions = tuple(run.decisions)
     return AuditReport(
         signed.checkpoint.origin,
@@ -191,7 +191,7 @@ def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ..
         decisions,
         run.witnesses,
         run.newest,
-        known,
+        keys,
         run.is_open,
         run.constitution,
         begun,

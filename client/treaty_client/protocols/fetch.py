@@ -79,7 +79,7 @@ Progress = Callable[[Step, str], None]
 _log = logging.getLogger(__name__)
 
 
-def _silent(step: Step, said: str) -> None:
+def _silent(step: Step, text: str) -> None:
     """Ignore the progress."""
 
 

@@ -27,8 +27,8 @@ def read(card: dict[str, Any]) -> dict[str, Any]:
     """The card as the SDK's own type, strictly parsed; what it keeps of it."""
     parsed = ParseDict(card, AgentCard())
     validate_proto_required_fields(parsed)
-    kept: dict[str, Any] = MessageToDict(parsed)
-    return kept
+    message_to_dict: dict[str, Any] = MessageToDict(parsed)
+    return message_to_dict
 
 
 def verify(card: dict[str, Any], keys: dict[str, str]) -> str:
