@@ -176,7 +176,7 @@ CAPS = {
     "discovery.md": [
         ("All are canonical JSON of at most {},", parsing.MAX_DOCUMENT),
         ("A document is a JSON object of at most {}.", parsing.MAX_DOCUMENT),
-        ("possible protocols it offers at most {} in this order", hello.MAX_CANDIDATES),
+        ("possible protocols a source offers at most {} in this order", hello.MAX_CANDIDATES),
         ("At most {} pages and", discovery.MAX_PAGES),
         ("pages and {} descriptions are read", discovery.MAX_AGENTS),
         ("An agent lists at most {}.", parsing.MAX_PROTOCOLS),
