@@ -8,7 +8,6 @@ ended. If each were set up as it is accepted, everybody would wait for all of th
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from ..network.turns import asker_at
 from ..task_set import TaskSet
 from .rounds import Rounds
 
-# In a row. Other work of the loop comes between.
+# In a row. Other work of the loop comes between: the selector tells again that there are more.
 _ACCEPTS = 64
 # Seconds without an accept after one that failed: no file is free, and the next one would fail as well.
 _RETRY = 1.0
@@ -41,40 +40,45 @@ class Accepting:
     ) -> None:
         """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
-        self._accepting = [self._begin(each) for each in listening]
+        self._loop, self._listening = asyncio.get_running_loop(), list(listening)
         self._waiting = TaskSet[None]()
         self.port = int(listening[0].getsockname()[1])
+        for each in listening:
+            each.setblocking(False)
+            self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
         """Accept no further ones. Those that were accepted go on."""
-        for accepting in self._accepting:
-            accepting.cancel()
+        while self._listening:
+            listening = self._listening.pop()
+            self._loop.remove_reader(listening)
+            listening.close()
 
     async def aclose(self) -> None:
         """Also end those that are not set up."""
         self.close()
         await self._waiting.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
 
-    def _begin(self, listening: socket.socket) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._accept(listening))
-        # Not by the task itself: one that is cancelled before its first step runs none, and the port would stay open.
-        task.add_done_callback(lambda _: listening.close())
-        return task
-
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(_ACCEPTS):
             try:
-                for _ in range(_ACCEPTS):
-                    connection, address = await loop.sock_accept(listening)
-                    task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
-                    task.add_done_callback(partial(_end_cancelled, connection))
-                await asyncio.sleep(0)
+                connection, address = listening.accept()
+            except BlockingIOError:  # no further one waits
+                return
+            except ConnectionAbortedError:  # only this connection has failed
+                continue
             except OSError as error:
-                if error.errno != errno.ECONNABORTED:  # only this connection has failed
-                    _log.warning("A connection was not accepted: %s", error)
-                    await asyncio.sleep(_RETRY)
+                _log.warning("A connection was not accepted: %s", error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(_RETRY, self._go_on, listening)
+                return
+            connection.setblocking(False)
+            task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
+            task.add_done_callback(partial(_end_cancelled, connection))
+
+    def _go_on(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            self._loop.add_reader(listening, self._accept, listening)
 
     async def _set_up(self, connection: socket.socket, network: str) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
