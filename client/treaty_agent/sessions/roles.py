@@ -13,6 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from treaty_anp.discovery.parsing import AgentDescription
 from treaty_anp.flow_profile.payloads import PREFIX
@@ -222,7 +223,7 @@ class _Role(SessionRole):
     def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
-        self.pipeline = context.pipeline
+        self.pipeline, self.is_observed = context.pipeline, context.is_observed
         self.documents = BaseCache(context.ports.protocols.document).fetch
         self._context, self._name = context, name
         self._is_initiator = name == "initiator"
@@ -471,7 +472,7 @@ class SessionRequest:
         if self.serving is not None:
             self.serving.close()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The key under which its agreement is remembered: the topic, or a digest of all that was asked for."""
         if self.protocols:
