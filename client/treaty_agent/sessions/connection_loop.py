@@ -94,7 +94,9 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     ) -> None:
         """Send nothing yet. `clock`: the machine's clock. `first`: a message that was received already."""
         self.wire = Wire(connection, self.wake, patience=timeouts.send, first=first)
-        self._machine, self._clock = machine, clock
+        self._machine = machine
+        self.now = clock
+        """Return the machine's time."""
         # Unbounded, because its producers are bounded: capped functions, waiting calls, timers.
         self._steps = deque[Step]()
         # The task of the loop waits for it when there is no step.
@@ -128,10 +130,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             await self._wind_up()
 
     # Called by the parts of a connection
-
-    def now(self) -> _T:
-        """Return the machine's time."""
-        return self._clock()
 
     def messages_sent(self) -> int:
         """Return the number of messages that were sent on the connection."""

@@ -32,6 +32,7 @@ from .session import ReportParties
 
 class SessionRole(Protocol):
     """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
+    `is_observed`: whether `observe` leads to anything.
     `pipeline`: the way of the agent's calls. `opening`: the document that a person wrote to propose first, or "". `documents`:
     fetches the base of a proposed text."""
 
@@ -39,6 +40,7 @@ class SessionRole(Protocol):
     negotiator: Negotiator | None
     answerer: Answerer | None
     pipeline: CallPipeline
+    is_observed: bool
     opening: str
     documents: Fetch
 
@@ -194,4 +196,5 @@ class HelloCore:
         """Add an event to the timeline, and report it."""
         event = SessionEvent(name, self.loop.now() - self._started)
         self.timeline.append(event)
-        self.role.observe(self.peer.did, self.protocol.uri if self.protocol else "", event)
+        if self.role.is_observed:
+            self.role.observe(self.peer.did, self.protocol.uri if self.protocol else "", event)

@@ -254,7 +254,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         return self.origin()
 
     def replied(self) -> None:
-        self.record_event("first reply")
+        self._core.record_event("first reply")
 
     def served(self, seconds: float, succeeded: bool) -> None:
         """Nothing follows from the time of a call in this profile."""
@@ -365,7 +365,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         if not met and self.machine.peer is not None:
             if self.wire.proof not in (None, self.peer):
                 raise Refused(HelloCode.DESTINATION, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
-            self.record_event("hello")
+            self._core.record_event("hello")
             if self._role.answerer is not None:
                 self.spawn(self._channel().answer(self._role.answerer))
         await self.perform(actions)
@@ -391,7 +391,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                 yield action.text if isinstance(action, SendText) else action.data
 
     def _due(self) -> float:
-        return self.machine.deadline
+        return self.machine.deadlines.next
 
     def _speaking(self) -> Iterable[HostedHandler]:
         handler = self._core.handler
@@ -417,7 +417,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                     await self._code.load(agreement, error)
                 case Test(test_cases):
                     await self._resume_code()
-                    self.record_event("testing")
+                    self._core.record_event("testing")
                     if self._conformance is None:
                         self._conformance = ConformanceRun(self._core, self._code, self.negotiation, self._requests)
                     await self._conformance.begin(test_cases)
@@ -449,7 +449,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         await self._resume_code()
         self._role.end_negotiation(failed=False)
         if not self.running.done():
-            self.record_event("running")
+            self._core.record_event("running")
         # Code that fails the tests must not be remembered for the next session.
         if self._may_come_to_nothing():
             self._owes_memory = True
@@ -477,7 +477,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""
         if self._requests.awaits_repair:
-            self.record_event("repaired")
+            self._core.record_event("repaired")
             self._requests.accept_fault()
             if self._core.handler is None:
                 await self._code.restart()
@@ -508,7 +508,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         if not self.running.done():
             self.running.set_exception(self.error)
         if not self.is_released:
-            self.record_event("end")
+            self._core.record_event("end")
 
     async def _close_parts(self) -> None:
         # After a failed session the new code is not remembered.
