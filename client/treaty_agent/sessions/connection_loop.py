@@ -120,7 +120,10 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             while not (self._machine.is_final or self._released):
                 step = self._next()
                 if step is None:
-                    step, in_a_row = await self._wait(), 0
+                    self._idle = asyncio.get_running_loop().create_future()
+                    await self._idle
+                    # Also without a step `_guarded` looks again: there may be room to read.
+                    step, in_a_row = self._next() or _nothing, 0
                 in_a_row += 1
                 await self._guarded(step)
                 if in_a_row == IN_A_ROW:
@@ -252,12 +255,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             _log.exception("A connection failed")
             return partial(self._fail, Unavailable(SessionCode.INTERNAL, INTERNAL))
         return None if message is None else partial(self._received, message)
-
-    async def _wait(self) -> Step:
-        """Wait until something happens, and return the next step."""
-        self._idle = asyncio.get_running_loop().create_future()
-        await self._idle
-        return self._next() or _nothing
 
     async def _tick(self) -> None:
         self.wire.check()

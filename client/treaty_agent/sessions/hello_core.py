@@ -74,6 +74,10 @@ class SessionRole(Protocol):
         """Note that the peer says that a negotiated protocol is published at `uri`, once its document was fetched and compared.
         Never raises."""
 
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        """Return the protocol of an agreement where nothing needs a wait: its proof is young, and its handler is no process. Else
+        None: `resolve` it."""
+
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol of an agreement, by its URI or its hash. Raises `TreatyError`."""
 

@@ -253,6 +253,9 @@ class _Role(SessionRole):
     async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
         return None
 
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        return None
+
     def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
         if isinstance(protocol, NegotiatedProtocol):
             self._context.work.finish_later(serve_published(self._context, protocol.hash, uri))
@@ -396,6 +399,15 @@ class ResponderRole(_Role):
 
     def served_text(self, document: str) -> NegotiatedProtocol | None:
         return self._context.served.served_text(document)
+
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        service = self._context.served.services.get(agreement.uri)
+        protocol = service.protocol if service is not None else None
+        if protocol is None or protocol.hash != agreement.protocol_hash or not protocol.package.is_declarative:
+            return None
+        # As `resolve` would ask: the Hello may have come long after `responder_machine` has looked.
+        holds = self._context.served.is_fresh(protocol) and self._context.ports.protocols.holds(protocol.uri)
+        return protocol if holds else None
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
