@@ -75,8 +75,8 @@ class SessionRole(Protocol):
         Never raises."""
 
     def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
-        """Return the protocol of an agreement where nothing needs a wait: its proof is young, and its handler is no process. Else
-        None: `resolve` it."""
+        """Return the protocol of a confirmed hash where nothing needs a wait: its proof is young, and its handler is no process.
+        Else None: `resolve` it."""
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol of an agreement, by its URI or its hash. Raises `TreatyError`."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from treaty_anp.discovery.parsing import AgentDescription
 from treaty_anp.flow_profile.payloads import PREFIX
@@ -82,14 +84,13 @@ NEGOTIATING = (
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True)
-class HelloOffer:
+class HelloOffer(msgspec.Struct, frozen=True):
     """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
     where it is known. `remembered` and `known` are both set or both None."""
 
     candidates: tuple[str, ...] = ()
     peer: str = ""
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     remembered: AgreementRecord | None = None
     known: SpokenProtocol | None = None
 
@@ -352,7 +353,7 @@ class InitiatorRole(_Role):
         role, remembered = self._request.role, self._offer.remembered
         if remembered is not None and remembered.hash == protocol.hash:
             role = role or remembered.role
-        return replace(wanted, role=role, serving=self._request.serving)
+        return msgspec.structs.replace(wanted, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):
