@@ -1,7 +1,8 @@
 """Load the code of a Hello session: the protocol and its handler, from the agreement on and through repairs.
 
 The code of a published protocol is fetched and verified. The code of a negotiated protocol is written by the negotiator. Both run
-in a task, unless a hash was confirmed whose protocol has no code; then the handler gets its first event and the machine gets a command.
+in a task, unless a hash was confirmed whose protocol has no code. Then the handler gets its first event and the machine gets a
+command.
 
 A handler is replaced in three cases: the peer did not confirm the hash that it was started for, the tests made the negotiator
 repair it, or either side repairs its code. Both sides then begin a new conversation, and open calls are issued again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -45,13 +46,14 @@ class Accepting:
         self.port = int(listening[0].getsockname()[1])
         for each in listening:
             each.setblocking(False)
-            self._loop.add_reader(each, self._accept, each)
+            self._begin(each)
 
     def close(self) -> None:
         """Accept no further ones. Those that were accepted go on."""
         while self._listening:
             listening = self._listening.pop()
-            self._loop.remove_reader(listening)
+            if sys.platform != "win32":
+                self._loop.remove_reader(listening)
             listening.close()
 
     async def aclose(self) -> None:
@@ -59,26 +61,42 @@ class Accepting:
         self.close()
         await self._waiting.cancel()
 
-    def _accept(self, listening: socket.socket) -> None:
-        for _ in range(_ACCEPTS):
-            try:
-                connection, address = listening.accept()
-            except BlockingIOError:  # no further one waits
-                return
-            except ConnectionAbortedError:  # only this connection has failed
-                continue
-            except OSError as error:
-                _log.warning("A connection was not accepted: %s", error)
-                self._loop.remove_reader(listening)
-                self._loop.call_later(_RETRY, self._go_on, listening)
-                return
-            connection.setblocking(False)
-            task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
-            task.add_done_callback(partial(_end_cancelled, connection))
-
-    def _go_on(self, listening: socket.socket) -> None:
-        if listening in self._listening:
+    def _begin(self, listening: socket.socket) -> None:
+        if listening not in self._listening:
+            return  # it was closed during a pause
+        # A task would register and remove the port for each connection. The event loop of Windows has no other way.
+        if sys.platform == "win32":
+            self._waiting.start(self._accept_each(listening))
+        else:
             self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            for _ in range(_ACCEPTS):
+                self._take(*listening.accept())
+        except BlockingIOError:  # no further one waits
+            pass
+        except OSError as error:
+            self._loop.remove_reader(listening)
+            self._pause(listening, error)
+
+    async def _accept_each(self, listening: socket.socket) -> None:
+        try:
+            while True:
+                self._take(*await self._loop.sock_accept(listening))
+        except OSError as error:
+            self._pause(listening, error)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        only_one = isinstance(error, ConnectionAbortedError)  # this connection alone has failed
+        if not only_one and listening in self._listening:
+            _log.warning("A connection was not accepted: %s", error)
+        self._loop.call_later(0 if only_one else _RETRY, self._begin, listening)
+
+    def _take(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        connection.setblocking(False)
+        task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
+        task.add_done_callback(partial(_end_cancelled, connection))
 
     async def _set_up(self, connection: socket.socket, network: str) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
