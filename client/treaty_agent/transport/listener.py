@@ -274,7 +274,9 @@ class _WebSockets:
     def accept(self, http: _Http, request: h11.Request) -> None:
         """Answer a request for an upgrade, and serve the WebSocket."""
         transport, address = http.transport, (http.client or ("", 0))[0]
-        headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in http.headers)
+        headers = Headers()
+        for name, value in http.headers:
+            headers[name.decode("latin-1")] = value.decode("latin-1")
         # The head is read already, so the parser begins with the messages.
         websocket = ServerProtocol(state=OPEN, max_size=MAX_FRAME, logger=_log)
         response = websocket.accept(Request(request.target.decode("ascii"), headers))
