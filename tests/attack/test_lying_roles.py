@@ -9,12 +9,12 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from meta_peers import FRESH, URI, buyer, destination_hello, rejection_in, shop, source_hello, verdict
+from msgspec import structs
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError, Refused, Session, TreatyError
 from treaty_anp.hello_profile.actions import Load
@@ -198,7 +198,7 @@ def test_a_sources_hostile_role_is_refused_before_a_choice(role: object) -> None
 @pytest.mark.parametrize("member", ["role", "peerRole"])
 @pytest.mark.parametrize("role", HOSTILE)
 def test_a_destinations_hostile_role_is_refused_unbelieved(role: object, member: str) -> None:
-    machine = buyer(replace(source_hello(), candidate_roles={URI: "payer"}))
+    machine = buyer(structs.replace(source_hello(), candidate_roles={URI: "payer"}))
     value = json.loads(destination_hello(selected=URI).format())
     value["metaProtocol"][member] = role
     actions = machine.receive(json.dumps(value), 0.0)
@@ -223,8 +223,8 @@ def test_the_number_of_roles_is_bounded(count: int) -> None:
 
 @pytest.mark.threat(173)
 def test_a_destination_that_mistakes_the_source_is_refused() -> None:
-    machine = buyer(replace(source_hello(), candidate_roles={URI: "payer"}))
-    answer = replace(destination_hello(selected=URI), role="payee", peer_role="auditor")
+    machine = buyer(structs.replace(source_hello(), candidate_roles={URI: "payer"}))
+    answer = structs.replace(destination_hello(selected=URI), role="payee", peer_role="auditor")
     machine.receive(answer.format(), 0.0)
     assert machine.error is not None
     assert (machine.error.code, machine.agreement) == ("session.role", None)

@@ -117,9 +117,9 @@ def test_numbers_in_names_are_read() -> None:
     assert rules.rules_of("test_the_table") == []
 
 
-@pytest.mark.parametrize("row", ["| 2 | a rule without a keyword |", "| 2 | M | a rule | `unit/test_x.py::test_y` |"])
+@pytest.mark.parametrize("row", ["2. a rule without a keyword", "2. **M** a rule `unit/test_x.py::test_y`"])
 def test_a_row_of_another_form_is_not_lost(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
-    monkeypatch.setattr(rules, "present", lambda name: f"| 1 | M | a rule |\n{row}\n")
+    monkeypatch.setattr(rules, "present", lambda name: f"1. **M** a rule\n{row}\n")
     with pytest.raises(DriftError):
         rules.rows("000")
 

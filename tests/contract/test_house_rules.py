@@ -32,7 +32,8 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 5_000,
-    "treaty_agent": 24_700,
+    "treaty_a2a": 400,
+    "treaty_agent": 24_900,
     "treaty_aip": 3_350,
     "treaty_anp": 9_600,
     "treaty_client": 12_600,

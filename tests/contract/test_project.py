@@ -59,6 +59,7 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
     names = {
+        "treaty_a2a",
         "treaty_agent",
         "treaty_aip",
         "treaty_anp",

@@ -28,6 +28,7 @@ from meetings import (
     product_info,
     shop,
 )
+from msgspec import structs
 
 from treaty_agent.sessions import wire
 from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
@@ -887,7 +888,7 @@ def test_nothing_is_kept_of_a_peer_that_does_not_name_itself(tmp_path: Path) -> 
     async def main() -> None:
         seller = shop(tmp_path)
         handler = scripted(seller, Opened=[Persist(key="secret", value=b"of the first")])
-        unnamed = dataclasses.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
+        unnamed = structs.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
         for _ in range(2):
             async with meeting(seller) as wire:
                 wire.send(unnamed)

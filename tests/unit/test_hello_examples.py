@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from meta_peers import negotiating_buyer, negotiating_shop
+from msgspec import structs
 
 from treaty_agent.negotiators.test_cases import read_test_cases
 from treaty_anp.frame import ProtocolType, encode
@@ -70,7 +71,7 @@ def test_a_printed_form_with_the_printed_text_is_read(name: str) -> None:
     value = {**json.loads(text(name)), **{field: text(source) for field, source in FILLED[name].items()}}
     parsed = messages.parse(json.dumps(value, indent=4).encode())
     for source in FILLED[name].values():
-        assert text(source) in vars(parsed).values()
+        assert text(source) in structs.asdict(parsed).values()
 
 
 def test_000_43_the_printed_question_is_read() -> None:

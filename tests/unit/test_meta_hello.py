@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from treaty_anp.hello_profile import hello
 from treaty_anp.hello_profile.hello import Hello, choose, common_version, parse
@@ -111,7 +111,7 @@ def test_000_55_the_version_is_1_0() -> None:
     )
     written = json.loads(own.format())
     assert (written["version"], written["metaProtocol"]["version"]) == ("1.0", "1.0")
-    answer, _ = choose(replace(own, type="destinationHello", source_did="did:wba:shop.example"), read(SOURCE), {})
+    answer, _ = choose(structs.replace(own, type="destinationHello", source_did="did:wba:shop.example"), read(SOURCE), {})
     assert (answer.meta_version, json.loads(answer.format())["version"]) == ("1.0", "1.0")
     assert refused(SOURCE, version="2.0") == "hello.version"
 
@@ -297,13 +297,13 @@ def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], of
     }
     candidates = [f"{URI}2", URI, f"{URI}1"]
     message = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
-    own = replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
+    own = structs.replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
     if expected == "session.role":
         with pytest.raises(Refused) as refusal:
-            choose(own, replace(message, destination_did=own.source_did), provides)
+            choose(own, structs.replace(message, destination_did=own.source_did), provides)
         assert refusal.value.code == expected
         return
-    answer, agreement = choose(own, replace(message, destination_did=own.source_did), provides)
+    answer, agreement = choose(own, structs.replace(message, destination_did=own.source_did), provides)
     assert agreement is not None
     assert (agreement.uri, agreement.peer_role) == (expected, roles.get(expected, ""))
     assert (answer.role, answer.peer_role) == (provides[expected].role, roles.get(expected, ""))

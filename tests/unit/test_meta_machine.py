@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from meta_peers import (
@@ -28,6 +27,7 @@ from meta_peers import (
     shop,
     source_hello,
 )
+from msgspec import structs
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.frame import MAX_PAYLOAD, ProtocolType, encode
@@ -129,7 +129,7 @@ def test_a_kept_messages_context_has_less_time() -> None:
     assert machine.apply(Send(b"x", metadata=TRACED), 0.0) == []
     machine.apply(CodeReady(HASH), 0.25)
     flushed = machine.receive(GENERATED, 0.5)
-    assert flushed[-1] == SendBinary(with_context(replace(TRACED, timeout=500), b"x"))
+    assert flushed[-1] == SendBinary(with_context(structs.replace(TRACED, timeout=500), b"x"))
 
 
 def test_early_contexts_need_a_known_reader() -> None:
@@ -294,8 +294,8 @@ def test_000_53_v2_speaks_v1_to_a_v1_peer(monkeypatch: pytest.MonkeyPatch) -> No
     old_source, old_answer = source_hello(), destination_hello(selected=URI, used=HASH)
     for module in (hello,):
         monkeypatch.setattr(module, "META_VERSIONS", ("1.0", "2.0"))
-    newer = replace(source_hello(), meta_version="2.0")
-    for asked, version in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
+    newer = structs.replace(source_hello(), meta_version="2.0")
+    for asked, version in ((old_source, "1.0"), (newer, "2.0"), (structs.replace(newer, meta_version="3.1"), "2.0")):
         machine = shop()
         machine.receive(asked.format(), 0.0)
         assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, version)

@@ -16,6 +16,7 @@ import pytest
 from fetching import fetcher
 from meetings import LAPTOP, MAX_AGE, TOPIC, Party, buyer, identity, meeting, shop
 from meta_peers import destination_hello, source_hello
+from msgspec import structs
 from report_log import BUYER, CHECKPOINT, OPENED, SHOP, SimulatedLog
 from signers import NOW, ORIGIN
 from simulated_registry import CLOCK_KEY, LOG_KEY
@@ -138,7 +139,7 @@ def test_the_negotiation_id_is_the_same_for_both_and_pinned() -> None:
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_without_a_random_in_both_hellos_there_is_no_id(side: str) -> None:
     hellos = {"source": source_hello(), "destination": destination_hello(selected="https://x.example/")}
-    hellos[side] = dataclasses.replace(hellos[side], random=None)
+    hellos[side] = structs.replace(hellos[side], random=None)
     with pytest.raises(Refused) as refusal:
         negotiation_id(hellos["source"], hellos["destination"])
     assert refusal.value.code == "report.other"
@@ -186,10 +187,10 @@ REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
     ("report.other", lambda: proposal(by=(BUYER.key_id,))),
     ("report.other", lambda: proposal(by=(BUYER.key_id, identity("third.example").key_id))),
     ("report.other", lambda: proposal(signer=SHOP)),
-    ("report.other", lambda: dataclasses.replace(proposal(), signature=bytes(64))),
-    ("report.other", lambda: dataclasses.replace(proposal(), signature=proposal(epoch=5).signature)),
-    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=b"{}")),
-    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=proposal().payload + b" ")),
+    ("report.other", lambda: structs.replace(proposal(), signature=bytes(64))),
+    ("report.other", lambda: structs.replace(proposal(), signature=proposal(epoch=5).signature)),
+    ("report.not-checked", lambda: structs.replace(proposal(), payload=b"{}")),
+    ("report.not-checked", lambda: structs.replace(proposal(), payload=proposal().payload + b" ")),
 ]
 
 

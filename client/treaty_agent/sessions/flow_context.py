@@ -18,7 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from treaty_anp.flow_profile.actions import Agreed
 from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
@@ -121,7 +123,7 @@ class FlowDependencies:
 def host_request(request: HostRequest, peer: ProvedPeer, agreed: Agreed) -> HostRequest:
     """Return the request for the handler of an agreement. `request`: this side's role and functions."""
     peer_role = "" if request.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
-    return replace(request, peer=peer, parameters=agreed.parameters, peer_role=peer_role)
+    return structs.replace(request, peer=peer, parameters=agreed.parameters, peer_role=peer_role)
 
 
 class LocalNames:

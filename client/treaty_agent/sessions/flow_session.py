@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import structs
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.flow_profile import commands
@@ -272,7 +274,7 @@ class FlowSession(CallingSession):
         """Start a handler for an agreement; it waits for `begin`. Return whether the session still needs it. Raises
         `TreatyError`."""
         line = HandlerLine(self._core, self)
-        request = replace(self._request(agreed), send_named=line.send_named, on_served=self.served)
+        request = structs.replace(self._request(agreed), send_named=line.send_named, on_served=self.served)
         host = await self._core.dependencies.hosts.host(line, protocol, request)
         # The session or its connection ended while the handler started; no one else would close it.
         if self._core.machine.is_final or self.is_over:

@@ -132,7 +132,7 @@ class SessionOpener:
         opening = self._context.work.spawn(self._open(name, request))
         try:
             async with AwakeTimeout(limit) if limit is not None else nullcontext():
-                await asyncio.wait({opening})
+                await asyncio.shield(opening)
         except TimeoutError:
             pass
         except asyncio.CancelledError:

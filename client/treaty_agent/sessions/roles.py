@@ -12,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from treaty_anp.discovery.parsing import AgentDescription
 from treaty_anp.flow_profile.payloads import PREFIX
@@ -81,14 +84,13 @@ NEGOTIATING = (
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True)
-class HelloOffer:
+class HelloOffer(msgspec.Struct, frozen=True):
     """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
     where it is known. `remembered` and `known` are both set or both None."""
 
     candidates: tuple[str, ...] = ()
     peer: str = ""
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     remembered: AgreementRecord | None = None
     known: SpokenProtocol | None = None
 
@@ -222,7 +224,7 @@ class _Role(SessionRole):
     def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
-        self.pipeline = context.pipeline
+        self.pipeline, self.is_observed = context.pipeline, context.is_observed
         self.documents = BaseCache(context.ports.protocols.document).fetch
         self._context, self._name = context, name
         self._is_initiator = name == "initiator"
@@ -250,6 +252,9 @@ class _Role(SessionRole):
         return None
 
     async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
+        return None
+
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
         return None
 
     def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
@@ -348,7 +353,7 @@ class InitiatorRole(_Role):
         role, remembered = self._request.role, self._offer.remembered
         if remembered is not None and remembered.hash == protocol.hash:
             role = role or remembered.role
-        return replace(request, role=role, serving=self._request.serving)
+        return msgspec.structs.replace(request, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):
@@ -395,6 +400,15 @@ class ResponderRole(_Role):
 
     def served_text(self, document: str) -> NegotiatedProtocol | None:
         return self._context.served.served_text(document)
+
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        service = self._context.served.services.get(agreement.uri)
+        protocol = service.protocol if service is not None else None
+        if protocol is None or protocol.hash != agreement.protocol_hash or not protocol.package.is_declarative:
+            return None
+        # As `resolve` would ask: the Hello may have come long after `responder_machine` has looked.
+        holds = self._context.served.is_fresh(protocol) and self._context.ports.protocols.holds(protocol.uri)
+        return protocol if holds else None
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
@@ -471,7 +485,7 @@ class SessionRequest:
         if self.serving is not None:
             self.serving.close()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The key under which its agreement is remembered: the topic, or a digest of all that was asked for."""
         if self.protocols:

@@ -46,7 +46,7 @@ class ServedProtocols:
         self.max_age, self.is_providing = max_age, False
         self.renewal: asyncio.TimerHandle | None = None
         self.changed: list[Callable[[], None]] = []
-        self._capacity, self._negotiated = capacity, negotiated
+        self._capacity, self._negotiated, self._without_functions = capacity, negotiated, Service()
         self._servable: tuple[tuple[int, int], dict[str, NegotiatedProtocol]] = ((-1, 0), {})
 
     @property
@@ -131,7 +131,7 @@ class ServedProtocols:
             return Service(serving)
         if is_negotiated(protocol):
             return Service(self.offers.functions, None, None, protocol)
-        return self.services.get(protocol.uri) or Service()
+        return self.services.get(protocol.uri) or self._without_functions
 
     def choose(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`

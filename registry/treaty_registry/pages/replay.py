@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import parse_qsl
+
+from msgspec import structs
 
 from treaty_anp import frame, transcript
 from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol
@@ -158,7 +160,7 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
     verdicts = []
     for uri in source.candidate_protocols:
         try:
-            alone = choose(own, replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
+            alone = choose(own, structs.replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
         except TreatyError as error:
             verdicts.append(Judgement(uri, "dropped", error.message))
             continue
@@ -197,7 +199,7 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
         candidate_protocols=tuple(uri for uri in offered if uri not in unequal),
         candidate_roles={uri: protocol.role for uri, protocol in offered.items() if protocol.role},
     )
-    own = replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
+    own = structs.replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
     # A description does not say which roles fit. Two different roles are taken to fit.
     provides = {
         uri: Provided(theirs.digest or _UNKNOWN, False, theirs.role, _fitting(offered.get(uri), theirs))

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from a2a.client import A2ACardResolver  # type: ignore[import-not-found]
-from a2a.client.client_factory import ClientConfig, ClientFactory  # type: ignore[import-not-found]
-from a2a.types import AgentCard  # type: ignore[import-not-found]
-from a2a.utils.proto_utils import validate_proto_required_fields  # type: ignore[import-not-found]
-from a2a.utils.signing import (  # type: ignore[import-not-found]
+from a2a.client import A2ACardResolver
+from a2a.client.client import ClientConfig
+from a2a.client.client_factory import ClientFactory
+from a2a.types import AgentCard
+from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.signing import (
     InvalidSignaturesError,
     NoSignatureError,
     create_signature_verifier,
