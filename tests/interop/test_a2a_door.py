@@ -166,9 +166,7 @@ WRONG: list[tuple[object, int, str]] = [
 
 
 @pytest.mark.parametrize(("part", "code", "words"), WRONG)
-async def test_a_wrong_message_gets_its_code_and_reaches_no_function(
-    office: Office, part: object, code: int, words: str
-) -> None:
+async def test_a_wrong_message_gets_its_code_and_reaches_no_function(office: Office, part: object, code: int, words: str) -> None:
     answer = (await office.call("SendMessage", MessageToDict(message(part)))).json()
     assert (answer["error"]["code"], words in answer["error"]["message"]) == (code, True)
     info, *bad_request = answer["error"]["data"]
