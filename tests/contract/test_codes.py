@@ -134,7 +134,7 @@ def test_a_page_names_no_code_that_does_not_exist(page: str) -> None:
 
 def test_the_page_of_codes_has_each_once() -> None:
     page = (ROOT / "docs" / "reference" / "codes.md").read_text()
-    assert Counter(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == Counter(map(str, CODES))
+    assert Counter(re.findall(r"^- `([^`]+)`", page, re.MULTILINE)) == Counter(map(str, CODES))
 
 
 def test_each_code_of_the_client_says_whose_fault_it_is() -> None:
