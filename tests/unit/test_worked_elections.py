@@ -56,7 +56,7 @@ def test_fading_ripening_and_shares() -> None:
     directory.read_domains_by("suffixes", SuffixList(SUFFIXES))
     directory.grant("s.example", "did:wba:s.example:agent", "did:wba:s.example")
     lines = ["principal  cluster  w  ballot  a  b  counts"]
-    made = [
+    ballots_of_all = [
         ("p", "X", "A>B", 0, 2),
         ("q", "X", "A", 1, 1),
         ("r", "X", "A", 0, 0),
@@ -65,19 +65,19 @@ def test_fading_ripening_and_shares() -> None:
         ("t", "Y", "B", 1, 2),
         ("u", "Z", "AB", 2, 2),
     ]
-    for place, (principal, _, order, age, held) in enumerate(made):
-        did = f"did:wba:{principal}.example" + (":agent" if place and principal == made[place - 1][0] else "")
-        ballots.cast(did, tiers(order), epoch - held)
+    for place, (principal, _, order, age, epochs_held) in enumerate(ballots_of_all):
+        did = f"did:wba:{principal}.example" + (":agent" if place and principal == ballots_of_all[place - 1][0] else "")
+        ballots.cast(did, tiers(order), epoch - epochs_held)
         ballots.cast(did, tiers(order), epoch - age)
-    made.append(("v", "Z", "(B)", 0, 0))
-    weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in made}
-    clusters = {f"{principal}.example": cluster for principal, cluster, *_ in made}
+    ballots_of_all.append(("v", "Z", "(B)", 0, 0))
+    weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in ballots_of_all}
+    clusters = {f"{principal}.example": cluster for principal, cluster, *_ in ballots_of_all}
     cast = votes(ballots, {"v.example": Implied(("B",), epoch, epoch)}, weights, epoch, horizon=2)
-    for row, (principal, cluster, order, age, held) in enumerate(made):
-        assert (cast.age[row], cast.held[row]) == (age, held)
+    for row, (principal, cluster, order, age, epochs_held) in enumerate(ballots_of_all):
+        assert (cast.age[row], cast.held[row]) == (age, epochs_held)
         weight = "½" if principal == "r" else "1"
         counts = number(int(cast.weight[row]), unit)
-        lines.append(f"{principal}          {cluster}        {weight}  {order:6}  {age}  {held}  {counts:>6}")
+        lines.append(f"{principal}          {cluster}        {weight}  {order:6}  {age}  {epochs_held}  {counts:>6}")
     shown("\n".join(lines))
 
     poll = Poll(PARAMETERS, count(cast, ("A", "B"), clusters))
@@ -152,8 +152,8 @@ def test_a_succession() -> None:
 def described(current: DocumentState) -> str:
     """The state, then the counters that are not 0."""
     counters = {"provisional": "", "ahead": "ahead ", "failing": "failing ", "repealing": "repealing ", "suspect": "suspect "}
-    counted = [f"{word}{getattr(current, name)}" for name, word in counters.items() if getattr(current, name)]
-    return " ".join([current.state, *([", ".join(counted)] if counted else [])])
+    parts = [f"{word}{getattr(current, name)}" for name, word in counters.items() if getattr(current, name)]
+    return " ".join([current.state, *([", ".join(parts)] if parts else [])])
 
 
 def test_the_example_of_the_specification() -> None:
