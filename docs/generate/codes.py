@@ -1,4 +1,4 @@
-"""The page of error codes: each row is a member of an enum of codes."""
+"""The page of error codes: each item is a member of an enum of codes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,14 @@ def all_codes() -> list[Code]:
     return sorted(code for found in classes if issubclass(found, Code) for code in found)
 
 
-def table(prefix: str) -> str:
-    """The table of the codes with this prefix."""
-    lines = ["| code | kind | meaning |", "|---|---|---|"]
+def every_list() -> str:
+    """The codes of each prefix, with their kinds and meanings, under a heading of its own."""
+    parts = dict[str, list[str]]()
     for code in all_codes():
-        if code.partition(".")[0] == prefix:
-            kinds = ", ".join(kind.__name__ for kind in code.kinds) or "–"
-            lines.append(f"| `{code}` | {kinds} | {code.meaning} |")
-    return "\n".join(lines)
+        kinds = ", ".join(kind.__name__ for kind in code.kinds)
+        item = f"- `{code}` ({kinds}): {code.meaning}" if kinds else f"- `{code}`: {code.meaning}"
+        parts.setdefault(code.partition(".")[0], []).append(item)
+    return "\n\n".join(f"## `{prefix}`\n\n" + "\n".join(items) for prefix, items in sorted(parts.items()))
 
 
-def every_table() -> str:
-    """The codes of each prefix, under a heading of its own."""
-    prefixes = sorted({code.partition(".")[0] for code in all_codes()})
-    return "\n\n".join(f"## `{prefix}`\n\n{table(prefix)}" for prefix in prefixes)
-
-
-GENERATORS["codes"] = every_table
+GENERATORS["codes"] = every_list
