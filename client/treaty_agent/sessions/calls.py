@@ -295,12 +295,12 @@ class CallTable:
         return error
 
     async def _submit(self, call: OpenCall) -> None:
-        # One call at a time waits for room: else all waiting callers would use the same free room.
-        async with self._turn:
-            await self._session.wait_writable()
-            call.had_room = True
-            self._session.post(partial(self._issue, call))
-            await call.issued.wait()
+        # One call at a time has room until it is issued: else all callers would use the same free room.
+        await self._turn.acquire()
+        call.turn = self._turn
+        await self._session.wait_writable()
+        call.had_room = True
+        self._session.post(partial(self._issue, call))
 
     def _take(self, call: OpenCall, stream: OpenStream) -> Value:
         value, held = stream.items.popleft()
@@ -315,6 +315,7 @@ class CallTable:
     def _leave(self, call: OpenCall) -> None:
         """Forget a call whose caller has its answer, or does not wait any more."""
         call.left = True
+        call.end_turn()
         call.answer.cancel()
         if call.stream is not None:
             self._drop_items(call.stream)
@@ -389,7 +390,7 @@ class CallTable:
                 call.stream.window = operation.window
                 await self._request(call, call.stream, operation.window)
         finally:
-            call.issued.set()
+            call.end_turn()
 
     async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
         handler = call.given_to
@@ -534,7 +535,7 @@ class OpenCall:
     kind: OperationKind = OperationKind.REQUEST
     answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
-    issued: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: asyncio.Lock | None = None
     given_to: HostedHandler | None = None
     sent_before: int | None = None
     early: bool = False
@@ -577,9 +578,15 @@ class OpenCall:
             SessionCode.LATE, f"{self.operation} was not sent within {max(seconds, 0):.3g} seconds.", fix="Call again."
         )
 
+    def end_turn(self) -> None:
+        """Let the next call use the room of the connection. Later calls do nothing."""
+        if self.turn is not None:
+            self.turn.release()
+            self.turn = None
+
     def settle(self, outcome: Return | TreatyError) -> None:
         """Set the result. Later ones change nothing."""
-        self.issued.set()
+        self.end_turn()
         if not self.answer.done():
             if isinstance(outcome, TreatyError):
                 self.answer.set_exception(outcome)

@@ -49,7 +49,7 @@ class Wire:
         """The time of the event loop's clock when `check` is due, or `math.inf`."""
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._is_crowded = False
+        self._is_crowded, self._noted = False, 0
         # The bytes that were sent, and of them those that were on their way when `due` was set.
         self._said = self._taken = 0
 
@@ -96,7 +96,8 @@ class Wire:
 
         A loss is not raised: `receive` tells it, after all messages that arrived before.
         """
-        if self.connection.backlog > MAX_BACKLOG:
+        # Only what was sent makes it larger, so a smaller one need not be read again.
+        if self._noted > MAX_BACKLOG and self.connection.backlog > MAX_BACKLOG:
             raise _slow()
         self.sent += 1
         try:
@@ -152,7 +153,7 @@ class Wire:
         # A slow peer that makes progress is not cut off.
         elif self._said - backlog > self._taken:
             self.due = asyncio.get_running_loop().time() + self._patience
-        self._taken = self._said - backlog
+        self._taken, self._noted = self._said - backlog, backlog
 
     def _make_room(self) -> None:
         self._is_crowded, self.due = False, math.inf
