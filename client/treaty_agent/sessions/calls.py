@@ -71,19 +71,19 @@ NO_ARGUMENTS: Arguments = MappingProxyType({})
 
 class CallTable:
     """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
-    that this side served, where it began the session. `worked`: set at the first of either."""
+    that this side served, where it began the session."""
 
     def __init__(self, session: CallingSession, *, prefix: str = "") -> None:
         """`prefix`: of the ids of calls, which are unique in a session, also in one that a former process began."""
         self.replies = self.work = 0
-        self.worked = asyncio.Event()
         self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
         self._ended_by: TreatyError | None = None
-        # Made when the first one waits for the end: most sessions end without.
+        # Made when the first one waits: most sessions end without.
         self._end: asyncio.Event | None = None
+        self._worked: asyncio.Event | None = None
         # Weakly: an error is of interest only while its caller has it.
         self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
@@ -190,7 +190,14 @@ class CallTable:
     def served(self) -> None:
         """Note that this side served a call of the peer."""
         self.work += 1
-        self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
+
+    async def wait_worked(self) -> None:
+        """Wait until `work` is not 0."""
+        while not self.work:
+            self._worked = self._worked or asyncio.Event()
+            await self._worked.wait()
 
     @property
     def ended_by(self) -> TreatyError | None:
@@ -331,8 +338,8 @@ class CallTable:
     def _replied(self) -> None:
         self.replies += 1
         self.work += 1
-        if self.work == 1:
-            self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
         if self.replies == 1:
             self._session.replied()
 
