@@ -1,4 +1,4 @@
-"""The page of error codes: each item is a member of an enum of codes."""
+"""The page of error codes: each entry is a member of an enum of codes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def all_codes() -> list[Code]:
     return sorted(code for found in classes if issubclass(found, Code) for code in found)
 
 
-def every_list() -> str:
-    """The codes of each prefix, with their kinds and meanings, under a heading of its own."""
-    parts = dict[str, list[str]]()
+def every_code() -> str:
+    """The codes of each prefix, under a heading of its own: the code, its kinds and its meaning."""
+    parts, before = list[str](), ""
     for code in all_codes():
-        kinds = ", ".join(kind.__name__ for kind in code.kinds)
-        item = f"- `{code}` ({kinds}): {code.meaning}" if kinds else f"- `{code}`: {code.meaning}"
-        parts.setdefault(code.partition(".")[0], []).append(item)
-    return "\n\n".join(f"## `{prefix}`\n\n" + "\n".join(items) for prefix, items in sorted(parts.items()))
+        prefix = code.partition(".")[0]
+        parts += [f"\n## `{prefix}`\n"] if prefix != before else []
+        kinds = f" ({', '.join(kind.__name__ for kind in code.kinds)})" if code.kinds else ""
+        parts.append(f"- `{code}`{kinds}: {code.meaning}")
+        before = prefix
+    return "\n".join(parts)
 
 
-GENERATORS["codes"] = every_list
+GENERATORS["codes"] = every_code
