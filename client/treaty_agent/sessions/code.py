@@ -100,8 +100,8 @@ class CodeLoader:
         """Continue with code that passed the tests. Raises `TreatyError`, TimeoutError."""
         # Kept even if the code did not change: the agreement is written with it.
         self._written = implementation
-        former, protocol = self._core.protocol, accept_implementation(implementation, self._core.document, self._core.peer.did)
-        if former is None or protocol.package.digest != former.package.digest:
+        previous, protocol = self._core.protocol, accept_implementation(implementation, self._core.document, self._core.peer.did)
+        if previous is None or protocol.package.digest != previous.package.digest:
             self._core.protocol = protocol
             await self.restart()
 

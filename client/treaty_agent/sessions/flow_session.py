@@ -294,17 +294,17 @@ class FlowSession(CallingSession):
             self.record_event("changed")
             self.end_change(None)
             return
-        machine, former = self._core.machine, self._active
-        if isinstance(machine, Initiator) and former is None:
+        machine, previous = self._core.machine, self._active
+        if isinstance(machine, Initiator) and previous is None:
             self.resumed = machine.shortcut is not None and machine.shortcut.confirmed
         self._active, self.agreed, self.expires_at = prepared, ready.agreed, ready.expires_at
-        if former is not None:
-            await former.close()
+        if previous is not None:
+            await previous.close()
             # Before the new handler opens, which reads its state then.
-            await self._core.dependencies.hosts.carry(former.protocol, prepared.protocol, self._request(ready.agreed))
+            await self._core.dependencies.hosts.carry(previous.protocol, prepared.protocol, self._request(ready.agreed))
         await prepared.host.open()
         self.record_event("sandbox")
-        self.record_event("changed" if former else "running")
+        self.record_event("changed" if previous else "running")
         await self.calls.issue()
         self.end_change(None)
         self._core.dependencies.arrivals.begin(self)

@@ -197,12 +197,12 @@ class HandlerHosts:
         store = self._state(protocol, role, request, is_shared=send_to is not None)
         return HandlerHost(handler, context, functions, store, port, room)
 
-    async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
+    async def carry(self, previous: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
         former handler's value is newer and replaces the other; other values of the new one stay. The former handler is closed
         already. Raises `TreatyError`."""
         stores = []
-        for spoken in (former, protocol):
+        for spoken in (previous, protocol):
             role, _ = self._served(spoken, msgspec.structs.replace(request, peer_role=""))
             stores.append(self._state(spoken, role, request))
         states, own = [await store.load() for store in stores]

@@ -154,23 +154,23 @@ class OperationHandlers(Protocol):
         """Return the items of a stream. This call and the generator may raise anything, as `call`."""
 
 
-def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, peer_role: str = "") -> Role:
-    """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
+def choose_role(manifest: Manifest, *, is_initiator: bool, name: str | None, peer_role: str = "") -> Role:
+    """Return the role of one side: the one of `name`, else the only role that has calls (initiator) or invokes business logic
     (responder). `peer_role`: the role that the peer says it has, or "". It decides where the side leaves its role open.
 
     Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
     """
     roles, peer = manifest.roles.values(), manifest.roles.get(peer_role)
     eligible = [role for role in roles if (role.calls if is_initiator else role.invokes)]
-    if wanted:
-        eligible = [role for role in roles if role.name == wanted]
+    if name:
+        eligible = [role for role in roles if role.name == name]
     elif peer is not None:
         # Also a role without calls: the responder may be the one that calls.
         eligible = [role for role in eligible if role.fits(peer)] or [role for role in roles if role.fits(peer)]
     if len(eligible) != 1:
         raise Refused(
             SessionCode.ROLE,
-            f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
+            f"{manifest.protocol_uri} has no role {name!r}." if name else f"{manifest.protocol_uri} leaves the role open.",
             fix=f"Name one of its roles, as role=…: {', '.join(manifest.roles)}.",
         )
     check_peer_role(manifest, eligible[0], peer_role)

@@ -173,16 +173,16 @@ async def serve_published(context: AgentContext, document_hash: str, uri: str) -
     """Serve a negotiated protocol at the URI where a peer says it is published, if a trusted registry has the same document
     there. The first URI stays for as long as that holds for it: no peer renames a protocol that others look for. Never raises."""
     negotiated, documents = context.memory.negotiated, context.ports.protocols
-    kept = negotiated.get(document_hash)
-    if kept is None or kept.published == uri:
+    entry = negotiated.get(document_hash)
+    if entry is None or entry.published == uri:
         return
     try:
-        if kept.published and canonical.hex_digest(await documents.document(kept.published)) == document_hash:
+        if entry.published and canonical.hex_digest(await documents.document(entry.published)) == document_hash:
             return
         if canonical.hex_digest(await documents.document(uri)) != document_hash:
             _log.warning("%s has another document than the one that was negotiated, so it is not served.", uri)
             return
-        await asyncio.to_thread(negotiated.published, kept, uri)
+        await asyncio.to_thread(negotiated.published, entry, uri)
     except (TreatyError, OSError) as error:
         _log.warning("%s is not served: %s", uri, error)
         return
@@ -280,9 +280,9 @@ class _Role(SessionRole):
     async def complete_cases(self, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
         return await complete_cases(self._context.ports.runtime, package, cases)
 
-    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+    def _completed(self, request: HostRequest, protocol: SpokenProtocol) -> HostRequest:
         """Return the request for a handler with the role and the functions that this side wants in a protocol."""
-        return wanted
+        return request
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -349,11 +349,11 @@ class InitiatorRole(_Role):
         named = (self._address, self._request.key, peer.did, protocol.hash, protocol.uri, self._offer.candidates)
         await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
 
-    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+    def _completed(self, request: HostRequest, protocol: SpokenProtocol) -> HostRequest:
         role, remembered = self._request.role, self._offer.remembered
         if remembered is not None and remembered.hash == protocol.hash:
             role = role or remembered.role
-        return msgspec.structs.replace(wanted, role=role, serving=self._request.serving)
+        return msgspec.structs.replace(request, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):

@@ -137,8 +137,8 @@ class ServedProtocols:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
         (`agent.function`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
-        wanted = request.role or service.role
-        role = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
+        name = request.role or service.role
+        role = choose_role(manifest, is_initiator=request.is_initiator, name=name, peer_role=request.peer_role)
         check_functions(service.functions, role, protocol.uri)
         # Those that the agent provides were compared with the manifest when the protocol was loaded (`provision`).
         if request.serving is not None:

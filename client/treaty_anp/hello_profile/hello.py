@@ -242,9 +242,9 @@ class Provided(NamedTuple):
     role: str = ""
     peer_roles: tuple[str, ...] = ()
 
-    def admits(self, said: str) -> bool:
+    def admits(self, role: str) -> bool:
         """Return whether a peer may have this role, "" for one that says none."""
-        return not (said and self.role) or said in self.peer_roles
+        return not (role and self.role) or role in self.peer_roles
 
 
 UNAVAILABLE = Provided("", False)
@@ -335,11 +335,11 @@ def _with_roles(own: Hello, hello: Hello, agreement: Agreement) -> Agreement:
     return structs.replace(agreement, peer_role=hello.role)
 
 
-def _misfit(uri: str, known: Provided, said: str) -> Refused:
+def _misfit(uri: str, provided: Provided, role: str) -> Refused:
     return Refused(
         SessionCode.ROLE,
-        f"In {uri} the agent that answers is {known.role}, which speaks with {' or '.join(known.peer_roles) or 'no role'}. "
-        f"The agent that connects is {said}.",
+        f"In {uri} the agent that answers is {provided.role}, which speaks with {' or '.join(provided.peer_roles) or 'no role'}. "
+        f"The agent that connects is {role}.",
         fix=ROLE_FIX,
     )
 
