@@ -38,10 +38,6 @@ def _object(data: str | bytes) -> dict[str, Any]:
     return {}
 
 
-def newnew_name() -> str:
-    return f"conform-{uuid.uuid4().hex[:12]}"
-
-
 def foreign_socket(url: str) -> Any:
     """Return the context manager of a WebSocket to a peer."""
     return connect(url, **SOCKET)
