@@ -56,11 +56,8 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
 
 @pytest.mark.deep
 async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], list[Any]]) -> None:
-    command = peers("handoff")
-    if command[0] != "node":
-        pytest.skip("the peer in Go speaks over HTTP alone")
     async with AsyncExitStack() as stack:
-        serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
+        serving = go_programs.serving(*peers("handoff"), "session", "desk", DOCUMENT, "urn:handoff")
         url = (await stack.enter_async_context(serving))["url"]
         peer = await stack.enter_async_context(receiver_at(Network(), url, "desk", Identity.create(), uri="urn:handoff"))
         found = await outcomes(RECEIVER, peer)
