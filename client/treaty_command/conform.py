@@ -103,12 +103,13 @@ def handoff(
     wait: float = 60,
     options: Options = Options(),
 ) -> None:
-    """Check an agent that speaks handoff over HTTP, or takes messages in a session.
+    """Check an agent that speaks handoff over HTTP, in a session or by queues; or with --listen one that hands messages off.
 
     Parameters
     ----------
     url
-        The address of the agent: http, before /handoffs, or ws for sessions. Without it only --listen is tried.
+        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ (amqp) or PostgreSQL for its queue there.
+        Without it only --listen is tried.
     uri
         The URI of the protocol that the agent provides in a session.
     recipient
@@ -118,13 +119,13 @@ def handoff(
     sample
         A file with a handoff message that the agent can work on. Default: a TASK_TRANSFER.
     listen
-        HOST:PORT where the agent shall hand a message to, as a sender. Port 0 chooses a free one.
+        HOST:PORT where the agent shall hand a message to, as a sender; ws://HOST:PORT for a session. Port 0 chooses a free one.
     seconds
         The time for an item.
     wait
         The time for the agent to send to --listen, in seconds.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, listening, receiver_at
+    from treaty_handoff.conform import RECEIVER, SENDER, Listener, SessionListener, receiver_at
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
@@ -139,9 +140,12 @@ def handoff(
             async with receiver_at(options.network, url, recipient, identity, **more) as peer:
                 await report.check("receiver", RECEIVER, peer, seconds)
         if listen:
-            (host, port), listener = _endpoint(listen), Listener(identity, options.network)
-            async with listening(listener, host, port) as bound:
-                report.tell(f"Hand one message to http://{host}:{bound} within {wait:g} seconds; the first answer is 503.")
+            is_session = listen.startswith("ws://")
+            host, port = _endpoint(listen.removeprefix("ws://"))
+            listener = (SessionListener if is_session else Listener)(identity, options.network)
+            async with listener.serving(host, port) as bound:
+                place, first = (f"ws://{host}:{bound}", "has no") if is_session else (f"http://{host}:{bound}", "is 503 as")
+                report.tell(f"Hand one message to {place} within {wait:g} seconds. The first delivery {first} answer.")
                 await _within(wait, listener.delivery(0))
                 await report.check("sender", SENDER, listener, max(seconds, wait))
 

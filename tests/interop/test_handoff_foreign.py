@@ -14,7 +14,7 @@ from handoffs import FOLDER, Inbox, World
 
 from treaty_agent import Identity
 from treaty_handoff import Kind
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, receiver_at
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, receiver_at
 from treaty_handoff.http import listen
 from treaty_io.network.hosts import Network
 
@@ -31,7 +31,7 @@ async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) ->
 async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> None:
     identity = Identity.create()
     listener = Listener(identity, Network())
-    async with listening(listener, "127.0.0.1", 0) as port:
+    async with listener.serving("127.0.0.1", 0) as port:
         sent = go_programs.result(*peers("handoff"), "send", f"http://127.0.0.1:{port}", "desk", DOCUMENT)
         found, told = await asyncio.gather(outcomes_when_sent(listener), sent)
     assert others(found) == {}

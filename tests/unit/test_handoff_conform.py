@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import pytest
 from conforming import failures, others, outcomes
-from handoffs import FOLDER, Inbox, World
+from handoffs import FOLDER, Inbox, World, world
 
 from treaty_agent import Agent, Identity, LocalProtocols
 from treaty_agent.transport.listener import serving
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, receiver_at
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, SessionListener, receiver_at
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
 from treaty_io.network.hosts import Network
@@ -41,7 +41,7 @@ async def test_the_items_hold_at_a_sender_of_treaty() -> None:
     identity, listener = Identity.create(), Listener(Identity.create(), Network())
     data = {"objective": "Say that this message came.", "sub_tasks": []}
     message = build(Kind.TASK_TRANSFER, data, sender=identity.did, recipient="kit", task="t", state="OPEN", now=datetime.now(UTC))
-    async with listening(listener, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+    async with listener.serving("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
         try:
             await post(client, f"http://127.0.0.1:{port}", message, identity)
         except Unavailable:
@@ -100,7 +100,7 @@ async def test_each_item_of_a_sender_fails_at_one_that_breaks_its_rule() -> None
     failed: set[str] = set()
     for bodies in deliveries:
         listener = Listener(identity, Network())
-        async with listening(listener, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+        async with listener.serving("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
             codes = [(await client.post(f"http://127.0.0.1:{port}/handoffs", content=body)).status_code for body in bodies]
             assert codes[0] == 503
             found = await outcomes(SENDER, listener, seconds=2)
@@ -149,3 +149,35 @@ async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Pat
         found = await outcomes(RECEIVER, peer)
     assert failures(found) == set(), others(found)
     assert len(found) - len(others(found)) >= 8
+
+
+@pytest.mark.deep
+async def test_the_items_hold_at_a_sender_of_treaty_in_a_session(tmp_path: Path) -> None:
+    protocols, listener = LocalProtocols([FOLDER]), SessionListener(Identity.create(), Network())
+    uri = protocols.uri("handoff")
+    message = json.loads(REPORT) | {"payload": {"handoff_type": "TASK_TRANSFER", "data": {"objective": "Say that it came."}}}
+    message["metadata"]["message_id"] = str(uuid.uuid4())
+
+    async def handOff(message: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
+        return {"status": "COMPLETED"}
+
+    async with listener.serving("127.0.0.1", 0) as port, Agent(Identity.create(), protocols, home=tmp_path) as agent:
+        url = f"ws://127.0.0.1:{port}"
+        async with agent.connect(url, protocols=[uri], role="sender", serving=[handOff]) as session:
+            assert await session.call("handOff", message=message) == {"status": "ACCEPTED"}
+            found = await outcomes(SENDER, listener)
+    assert failures(found) == set(), others(found)
+    assert set(others(found)) == {"signs"}
+
+
+@pytest.mark.deep
+async def test_the_items_hold_at_an_agent_of_treaty_by_its_queue(database: str) -> None:
+    identity = Identity.create()
+    async with world(database, None) as made:
+        support = await made.agent("support")
+        Inbox(support, Kind.TASK_TRANSFER)
+        Inbox(support, Kind.REQUEST_INFORMATION, outcome=Outcome(information={"level": "gold"}))
+        async with support.running(), receiver_at(Network(), database, support.name, identity) as peer:
+            found = await outcomes(RECEIVER, peer)
+    assert failures(found) == set(), others(found)
+    assert len(found) - len(others(found)) >= 12
