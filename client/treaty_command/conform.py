@@ -95,6 +95,7 @@ def handoff(
     /,
     *,
     uri: str = "",
+    broker: bool = False,
     recipient: str = "",
     sender: str = "",
     sample: Path | None = None,
@@ -112,6 +113,8 @@ def handoff(
         Without it only --listen is tried.
     uri
         The URI of the protocol that the agent provides in a session.
+    broker
+        The agent is a broker: join it as its members.
     recipient
         The name of the agent: the recipient_id of the messages.
     sender
@@ -126,15 +129,19 @@ def handoff(
         The time for the agent to send to --listen, in seconds.
     """
     from treaty_handoff.conform import RECEIVER, SENDER, Listener, SessionListener, receiver_at
+    from treaty_handoff.conform_broker import BROKER, Members
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
-    _need(recipient or not url, "Name the recipient_id of the agent: --recipient")
+    _need(recipient or broker or not url, "Name the recipient_id of the agent: --recipient; or --broker for a broker.")
     identity, report = _identity(options), Report("handoff", options)
     message = None if sample is None else read(sample.read_bytes())
 
     async def work() -> None:
-        if url:
+        if url and broker:
+            async with contextlib.AsyncExitStack() as stack:
+                await report.check("broker", BROKER, Members(url, uri, stack), seconds)
+        elif url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
             more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
             async with receiver_at(options.network, url, recipient, identity, **more) as peer:

@@ -354,7 +354,7 @@ async def test_003_73_more_calls_at_once_than_grpc_keeps_waiting_are_told_that_i
             told_of = [(await code).name for code in itertools.islice(asyncio.as_completed(map(_code, calls)), 1_490)]
             assert {*told_of} <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
             for call in calls:
-                    call.cancel()
+                call.cancel()
 
 
 async def _code(call: Any) -> Any:

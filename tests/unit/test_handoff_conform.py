@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,20 @@ import httpx
 import pytest
 from conforming import failures, others, outcomes
 from handoffs import FOLDER, Inbox, World, world
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Agent, Identity, LocalProtocols
+from treaty_agent.transport.foreign_session import SOCKET, ForeignSession
 from treaty_agent.transport.listener import serving
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Kind, Outcome, Permissions, SenderGrant, build
 from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, SessionListener, receiver_at
+from treaty_handoff.conform_broker import BROKER, Members
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
+from treaty_handoff.messages import respond
+from treaty_io.conformance import Foreign
 from treaty_io.network.hosts import Network
 
 
@@ -181,3 +187,55 @@ async def test_the_items_hold_at_an_agent_of_treaty_by_its_queue(database: str) 
             found = await outcomes(RECEIVER, peer)
     assert failures(found) == set(), others(found)
     assert len(found) - len(others(found)) >= 12
+
+
+@pytest.mark.deep
+async def test_the_items_hold_at_a_broker_of_treaty(tmp_path: Path) -> None:
+    protocols = LocalProtocols([FOLDER])
+    uri = protocols.uri("handoff")
+    async with AsyncExitStack() as stack:
+        agent = await stack.enter_async_context(Agent(Identity.create(), protocols, home=tmp_path))
+
+        @agent.on_session(uri, role="broker")
+        async def meet(session: Any) -> None: ...
+
+        port = await stack.enter_async_context(agent.listen("127.0.0.1", 0))
+        found = await outcomes(BROKER, Members(f"ws://127.0.0.1:{port}", uri, stack))
+    assert others(found) == {}
+
+
+@asynccontextmanager
+async def careless_broker(*, accepts: bool, copies: int) -> Any:
+    """A broker that answers each message alike, and gives it to all of its members so often; its port."""
+    sessions: list[ForeignSession] = []
+
+    async def take(socket: Any) -> None:
+        session = ForeignSession(Foreign(), socket)
+        sessions.append(session)
+        with suppress(ConnectionClosed):
+            await session.welcome("broker")
+            while True:
+                message = await session.hear()
+                if message["payload"]["handoff_type"] == "STATUS_UPDATE":
+                    continue
+                status = {"status": "ACCEPTED" if accepts else "REJECTED"}
+                now = datetime.now(UTC)
+                receipt = respond(message, Kind.STATUS_UPDATE, status, sender="broker", state="S", now=now, key="receipt")
+                await session.say(receipt)
+                for other in sessions * copies:
+                    with suppress(ConnectionClosed):
+                        await other.say(message)
+
+    async with serve(take, "127.0.0.1", 0, **SOCKET) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.deep
+async def test_each_item_of_a_broker_fails_at_one_that_breaks_its_rule() -> None:
+    failed: set[str] = set()
+    for accepts, copies in ((True, 2), (False, 0)):
+        async with AsyncExitStack() as stack:
+            port = await stack.enter_async_context(careless_broker(accepts=accepts, copies=copies))
+            found = await outcomes(BROKER, Members(f"ws://127.0.0.1:{port}", "urn:handoff", stack), seconds=4)
+        failed |= failures(found)
+    assert failed == set(BROKER.ids)

@@ -95,7 +95,10 @@ class Bounds:
         them may wait than one connection may open, and a caller beyond the bound gets RESOURCE_EXHAUSTED.
         """
         streams = 2 * self.calls + _BEYOND
-        waiting = [("grpc.server.max_pending_requests", 2 * streams), ("grpc.server.max_pending_requests_hard_limit", 4 * streams)]
+        waiting = [
+            ("grpc.server.max_pending_requests", 2 * streams),
+            ("grpc.server.max_pending_requests_hard_limit", 4 * streams),
+        ]
         return [*self.options(), ("grpc.max_concurrent_streams", streams), *waiting]
 
 

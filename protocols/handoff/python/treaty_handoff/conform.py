@@ -567,7 +567,9 @@ class SessionListener(Deliveries):
                     continue
                 at, sender = datetime.now(UTC), self.report(message)["metadata"]["sender_id"]
                 receipt = {"status": "ACCEPTED"}
-                await session.say(respond(message, Kind.STATUS_UPDATE, receipt, sender=sender, state="TAKEN", now=at, key="taken"))
+                await session.say(
+                    respond(message, Kind.STATUS_UPDATE, receipt, sender=sender, state="TAKEN", now=at, key="taken")
+                )
                 await session.say(self.report(message))
 
     @asynccontextmanager
@@ -603,9 +605,7 @@ async def the_message_is_signed(peer: Deliveries) -> None:
     peer.need(opened.signer is not None, "The message has no proof: the transport has to prove the sender.")
 
 
-@SENDER.rule(
-    "keeps", "Rules, 4", "Keep a message until it is answered. After 503 or 5 s of silence send the same one again."
-)
+@SENDER.rule("keeps", "Rules, 4", "Keep a message until it is answered. After 503 or 5 s of silence send the same one again.")
 async def the_message_is_sent_again(peer: Deliveries) -> None:
     """The sender keeps a message until it has an answer, and sends the same one again: here after 503, or a silence."""
     first = await peer.message()
