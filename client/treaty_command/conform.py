@@ -109,8 +109,8 @@ def handoff(
     Parameters
     ----------
     url
-        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ (amqp) or PostgreSQL for its queue there.
-        Without it only --listen is tried.
+        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ or PostgreSQL for its queue there. Without
+        it only --listen is tried.
     uri
         The URI of the protocol that the agent provides in a session.
     broker
@@ -165,6 +165,7 @@ def aip(
     address: str = "",
     /,
     *,
+    uri: str = "",
     agent: str = "",
     tool: str = "",
     argument: tuple[str, ...] = (),
@@ -173,12 +174,14 @@ def aip(
     seconds: float = 10,
     options: Options = Options(),
 ) -> None:
-    """Check a gateway, an agent or a tool of AIP over gRPC; or, with --wait, a node that registers at a gateway of this command.
+    """Check a gateway, an agent or a tool of AIP; or, with --wait, a node that registers at a gateway of this command.
 
     Parameters
     ----------
     address
-        HOST:PORT of the gateway, the agent or the tool. Without it only --wait is tried.
+        HOST:PORT of the gateway, the agent or the tool over gRPC; ws for an agent or a tool in a session. Without it only --wait is tried.
+    uri
+        The URI of the protocol that the agent or the tool provides in a session.
     agent
         The id of the agent at the address.
     tool
@@ -201,7 +204,7 @@ def aip(
     async def work() -> None:
         async with conform_desk.Desk(host).serving(port) as desk:
             if address:
-                async with conform.roles_at(address, desk, agent, tool, arguments, seconds) as roles:
+                async with conform.roles_at(address, desk, agent, tool, arguments, seconds, uri=uri) as roles:
                     _need(roles, "The peer is no gateway. Name the agent or the tool at the address: --agent, --tool")
                     for role, items, peer in roles:
                         await report.check(role, items, peer, seconds)

@@ -1,4 +1,4 @@
-"""Check a foreign gateway, agent or tool of AIP over gRPC, and a foreign node at a gateway of ours: `treaty conform aip`.
+"""Check a foreign gateway, agent or tool of AIP, and a foreign node at a gateway of ours: `treaty conform aip`.
 
 The rules are those of protocols/aip/0.0.1/document.md. `AGENT`, `TOOL` and `GATEWAY` are tried by calls of this side. `NODE` are
 the items of a node that registers at `Desk`, which is also the agent and the tool that a foreign gateway routes to.
@@ -16,6 +16,7 @@ from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
 
 from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
+from .conform_session import SessionChannel, session_channel
 from .stubs import aip_pb2, aip_pb2_grpc
 
 with naming_extras("aip"):
@@ -216,6 +217,9 @@ def _faulty(name: str, rule: str, code: str, messages: list[tuple[str, dict[str,
     """Add an item for agents and gateways: a stream with these messages ends with a code."""
 
     async def refuses(peer: Caller) -> None:
+        peer.need(
+            name != "receiver" or not isinstance(peer.channel, SessionChannel), "In a session the peer is the only receiver."
+        )
         async with peer.stream() as stream:
             for status, ids in messages:
                 await stream.say(status, **ids)
@@ -438,9 +442,17 @@ async def a_lost_receiver_is_deregistered(peer: Router) -> None:
 
 @asynccontextmanager
 async def roles_at(
-    address: str, desk: Desk, agent: str, tool: str, arguments: Mapping[str, str], seconds: float
+    address: str, desk: Desk, agent: str, tool: str, arguments: Mapping[str, str], seconds: float, *, uri: str = ""
 ) -> AsyncIterator[list[tuple[str, Items, Caller]]]:
-    """Connect to a foreign peer for the block: the roles that it serves, each with its items. A silent peer serves all."""
+    """Connect to a foreign peer for the block: the roles that it serves, each with its items. A silent peer serves all.
+
+    At a ws URL it is an agent or a tool that provides the protocol `uri` in the role `peer`.
+    """
+    if address.startswith(("ws:", "wss:")):
+        async with session_channel(address, uri) as session:
+            spoken = (("agent", AGENT, Caller(session, agent)), ("tool", TOOL, Caller(session, tool, arguments)))
+            yield [each for each in spoken if each[2].receiver]
+        return
     async with grpc.aio.insecure_channel(address) as channel:
         router, roles = Router(channel, desk), list[tuple[str, Items, Caller]]()
         if await router.serves("/grpc_service.GatewayService/GetNodes", seconds):
