@@ -109,6 +109,10 @@ class Caller(Foreign):
         request = aip_pb2.ToolRequest(**ids, tool_name=receiver or self.receiver, arguments=arguments or self.arguments)
         return request, *(await self.ask(self.tool_method, request, aip_pb2.ToolResponse))
 
+    def has_id(self) -> None:
+        """Leave an item untried in a session, whose one receiver is the peer."""
+        self.need(not isinstance(self.channel, SessionChannel), "In a session the peer is the only receiver.")
+
     async def serves(self, method: str, seconds: float) -> bool:
         """Whether the peer implements a method, or does not answer."""
         call = self.channel.unary_unary(method, lambda data: data, lambda data: data)(b"", timeout=seconds)
@@ -217,9 +221,8 @@ def _faulty(name: str, rule: str, code: str, messages: list[tuple[str, dict[str,
     """Add an item for agents and gateways: a stream with these messages ends with a code."""
 
     async def refuses(peer: Caller) -> None:
-        peer.need(
-            name != "receiver" or not isinstance(peer.channel, SessionChannel), "In a session the peer is the only receiver."
-        )
+        if name == "receiver":
+            peer.has_id()
         async with peer.stream() as stream:
             for status, ids in messages:
                 await stream.say(status, **ids)
@@ -302,6 +305,7 @@ async def a_tool_answers(peer: Caller) -> None:
 @GATEWAY.rule("unknown-tool", f"{_SESSIONS}, 1", "Answer NOT_FOUND for a tool that is not registered.")
 async def a_request_for_another_tool_is_refused(peer: Caller) -> None:
     """A request for a tool that is not registered, or not this node, ends with NOT_FOUND."""
+    peer.has_id()
     _, code, _ = await peer.tool("conform-nobody")
     peer.expect(code == "NOT_FOUND", f"The call ends with {code}.")
 
