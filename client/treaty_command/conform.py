@@ -109,8 +109,8 @@ def handoff(
     Parameters
     ----------
     url
-        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ or PostgreSQL for its queue there. Without
-        it only --listen is tried.
+        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ or PostgreSQL for its queue there.
+        Without it only --listen is tried.
     uri
         The URI of the protocol that the agent provides in a session.
     broker
@@ -179,7 +179,8 @@ def aip(
     Parameters
     ----------
     address
-        HOST:PORT of the gateway, the agent or the tool over gRPC; ws for an agent or a tool in a session. Without it only --wait is tried.
+        HOST:PORT of the gateway, the agent or the tool over gRPC; ws for an agent or a tool in a session. Without it only --wait
+        is tried.
     uri
         The URI of the protocol that the agent or the tool provides in a session.
     agent

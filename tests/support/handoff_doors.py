@@ -89,8 +89,8 @@ class Door(ABC):
     def message(self, kind: Kind, data: dict[str, Any], **parts: Any) -> Message:
         """A message of the sender to the receiver."""
         parts = {"task": "task-1", "state": "OPEN", "now": self.now, "flow": "flow-1", **parts}
-        names = {"sender": self.name(parts.pop("sender", "desk")), "recipient": self.name(parts.pop("recipient", "support"))}
-        return build(kind, data, **names, **parts)
+        sender, recipient = self.name(parts.pop("sender", "desk")), self.name(parts.pop("recipient", "support"))
+        return build(kind, data, sender=sender, recipient=recipient, **parts)
 
     async def hand_off(self, message: Message | bytes) -> list[dict[str, Any]]:
         """Let a message arrive and wait until its work has ended. Returns the data of all that the sender was told."""

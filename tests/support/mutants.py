@@ -70,8 +70,8 @@ def all_rules() -> list[str]:
 
 @cache
 def numbered_tests() -> dict[str, list[str]]:
-    """Return the pytest names of the tests of each rule, and of each threat and the kit that have a mutant. Without those of `interop`, which
-    need foreign packages, and of `faults`, which take minutes."""
+    """Return the pytest names of the tests of each rule, of each threat that has a mutant, and of the kit. Without those of
+    `interop`, which need foreign packages, and of `faults`, which take minutes."""
     found: dict[str, list[str]] = {rule: [] for rule in (*all_rules(), *(mutant.rule for mutant in all_mutants()))}
     for test in all_tests():
         if not test.path.startswith(("interop/", "faults/")):

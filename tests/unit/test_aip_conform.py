@@ -21,7 +21,6 @@ from treaty_aip.conform_desk import DESK_AGENT, DESK_TOOL, Desk
 from treaty_aip.stubs import aip_pb2, aip_pb2_grpc
 from treaty_io.conformance import Items
 
-
 AIP = Path(__file__).parents[2] / "protocols" / "aip" / "0.0.1"
 
 

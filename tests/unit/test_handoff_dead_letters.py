@@ -99,8 +99,9 @@ async def test_004_08_and_22_a_receiver_that_is_ended_in_the_middle_of_its_work_
         await transaction.connection.execute("create table effect (message_id text not null)")
     task = made.message(TASK, "desk", "support", data={**DATA[TASK], "objective": LONG})
     await desk.send(task)
-    command = sys.executable, PROGRAM, "receiver", desk.name, support, *urls
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, PROGRAM, "receiver", desk.name, support, *urls, stdout=asyncio.subprocess.PIPE
+    )
     try:
         assert process.stdout is not None
         assert await process.stdout.readline() == b"WORKING\n"

@@ -265,7 +265,7 @@ async def test_004_13_and_22_messages_wait_for_their_receiver_the_most_urgent_fi
 async def test_004_19_the_sender_s_own_code_sends_the_message_that_arrives_at_every_door(way: Door) -> None:
     message = way.message(TASK, DATA[TASK], summary="It drops.", instructions={"required_actions": []})
     await way.send(message)
-    assert way.worked == [message] and statuses(entry["payload"]["data"] for entry in way.told) == ["COMPLETED"]
+    assert way.worked == [message] and statuses([entry["payload"]["data"] for entry in way.told]) == ["COMPLETED"]
 
 
 async def test_004_11_and_23_and_24_and_29_and_37_the_right_agent_works_at_every_door(way: Door) -> None:
@@ -288,7 +288,7 @@ async def test_004_11_and_23_and_24_and_29_and_37_the_right_agent_works_at_every
     refused += [way.message(UNPERMITTED, DATA[UNPERMITTED])] if isinstance(way, LibraryDoor) else []
     for message in refused:
         await way.hand_off(message)
-    assert way.worked == taken and {*statuses(entry["payload"]["data"] for entry in way.told)} == {"REJECTED"}
+    assert way.worked == taken and {*statuses([entry["payload"]["data"] for entry in way.told])} == {"REJECTED"}
 
 
 async def test_004_20_and_27_the_same_message_means_the_same_to_agents_that_act_differently_at_every_door(way: Door) -> None:

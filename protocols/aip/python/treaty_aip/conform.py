@@ -16,7 +16,7 @@ from treaty_io.conformance import Broken, Foreign, Items
 from treaty_io.extras import naming_extras
 
 from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
-from .conform_session import SessionChannel, session_channel
+from .conform_session import SessionChannel
 from .stubs import aip_pb2, aip_pb2_grpc
 
 with naming_extras("aip"):
@@ -453,7 +453,8 @@ async def roles_at(
     At a ws URL it is an agent or a tool that provides the protocol `uri` in the role `peer`.
     """
     if address.startswith(("ws:", "wss:")):
-        async with session_channel(address, uri) as session:
+        async with AsyncExitStack() as stack:
+            session = SessionChannel(address, uri, stack)
             spoken = (("agent", AGENT, Caller(session, agent)), ("tool", TOOL, Caller(session, tool, arguments)))
             yield [each for each in spoken if each[2].receiver]
         return

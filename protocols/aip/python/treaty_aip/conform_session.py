@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from treaty_agent.transport.foreign_session import ForeignSession, foreign_socket
 from treaty_io.conformance import Foreign
 from treaty_io.extras import naming_extras
+from treaty_io.task_set import TaskSet
 
 from .handler.frames import Frame, pack, unpack
 
@@ -24,8 +25,11 @@ _MAX_WAITING = 100
 class SessionChannel:
     """The calls of this side in one session. It has the methods of `grpc.aio.Channel` that the items use."""
 
-    def __init__(self, session: ForeignSession) -> None:
-        self._session = session
+    def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
+        """Open nothing: the first call opens the session, in the role `peer`, so that a peer that refuses it fails there."""
+        self._url, self._uri, self._stack = url, uri, stack
+        self._opening = asyncio.Lock()
+        self._session: ForeignSession | None = None
         self._calls: dict[str, SessionCall] = {}
         self._numbers = itertools.count(1)
 
@@ -49,34 +53,49 @@ class SessionChannel:
 
     def _begin(self, path: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]) -> SessionCall:
         name = f"call-{next(self._numbers)}"
-        call = self._calls[name] = SessionCall(self._session, path.rpartition("/")[2], name, write, read)
+        call = self._calls[name] = SessionCall(self, path.rpartition("/")[2], name, write, read)
         return call
 
-    async def receive(self) -> None:
-        """Give the frames of the peer to their calls, until the session ends. Those that do not parse are ignored."""
+    async def send(self, frame: Frame) -> None:
+        """Send a frame. The end of the session ends all calls."""
+        try:
+            async with self._opening:
+                session = self._session = self._session or await self._open()
+            await session.send_bytes(pack(frame))
+        except Exception as error:  # of the connection, in any form
+            self._end(str(error))
+
+    async def _open(self) -> ForeignSession:
+        session = ForeignSession(Foreign(), await self._stack.enter_async_context(foreign_socket(self._url)))
+        await session.greet(self._uri, "peer")
+        tasks = TaskSet[None]()
+        self._stack.push_async_callback(tasks.cancel)
+        tasks.start(self._receive(session))
+        return session
+
+    async def _receive(self, session: ForeignSession) -> None:
+        """Give the frames of the peer to their calls. Those that do not parse are ignored."""
         try:
             while True:
-                data = await self._session.hear_bytes()
+                data = await session.hear_bytes()
                 with suppress(ValueError, KeyError):
                     frame = unpack(data)
                     self._calls[frame.call].take(frame)
-        except Exception:  # the end of the session, in any form
-            for call in self._calls.values():
-                call.take(Frame("STATUS", call.method, call.name, code="UNAVAILABLE"))
+        except Exception as error:  # of the connection, in any form
+            self._end(str(error))
+
+    def _end(self, text: str) -> None:
+        for call in self._calls.values():
+            call.take(Frame("STATUS", call.method, call.name, code="UNAVAILABLE", text=text))
 
 
 class SessionCall:
     """A call in a session. `text`: of its status."""
 
     def __init__(
-        self,
-        session: ForeignSession,
-        method: str,
-        name: str,
-        write: Callable[[Any], bytes],
-        read: Callable[[bytes], Any],
+        self, channel: SessionChannel, method: str, name: str, write: Callable[[Any], bytes], read: Callable[[bytes], Any]
     ) -> None:
-        self._session, self.method, self.name, self._write, self._read = session, method, name, write, read
+        self._channel, self.method, self.name, self._write, self._read = channel, method, name, write, read
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._code = asyncio.Event()
         self._status = grpc.StatusCode.OK
@@ -97,11 +116,11 @@ class SessionCall:
     async def write(self, message: Any) -> None:
         """Send a message."""
         if not self._code.is_set():
-            await self._say(Frame("REQUEST", self.method, self.name, self._write(message)))
+            await self._channel.send(Frame("REQUEST", self.method, self.name, self._write(message)))
 
     async def done_writing(self) -> None:
         """End the messages of this side."""
-        await self._say(Frame("END", self.method, self.name))
+        await self._channel.send(Frame("END", self.method, self.name))
 
     async def read(self) -> Any:
         """Return the next answer, or EOF after the last one."""
@@ -115,23 +134,4 @@ class SessionCall:
     def cancel(self) -> None:
         """Give the call up, unless it has ended."""
         if not self._code.is_set():
-            self._cancelling = asyncio.ensure_future(self._say(Frame("CANCEL", self.method, self.name)))
-
-    async def _say(self, frame: Frame) -> None:
-        with suppress(Exception):  # the session has ended, which the status tells
-            await self._session.send_bytes(pack(frame))
-
-
-@asynccontextmanager
-async def session_channel(url: str, uri: str) -> AsyncIterator[SessionChannel]:
-    """Open a session with a foreign peer, in the role `peer`, and yield the channel in it."""
-    async with foreign_socket(url) as socket:
-        session = ForeignSession(Foreign(), socket)
-        await session.greet(uri, "peer")
-        channel = SessionChannel(session)
-        receiving = asyncio.create_task(channel.receive())
-        try:
-            yield channel
-        finally:
-            receiving.cancel()
-            await asyncio.gather(receiving, return_exceptions=True)
+            self._cancelling = asyncio.create_task(self._channel.send(Frame("CANCEL", self.method, self.name)))

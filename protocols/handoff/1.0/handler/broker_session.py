@@ -60,8 +60,8 @@ _STATUS = "STATUS_UPDATE"
 class BrokerSession:
     """`members`: name → peer ("" while it is away), owner, `proved` if it proved its DID, `since` (the time of its first JOIN),
     groups and subscriptions. `proofs`: the peers that are present and proved their DID. `waiting`: by number the messages, each
-    with the member that gets it, the group by which it does, and the agent whose share of the room it takes. `seen`: the ids that each member sent, and those of the
-    application under "". `passed`: which messages went to which members, for their reports.
+    with the member that gets it, the group by which it does, and the agent whose share of the room it takes. `seen`: the ids that
+    each member sent, and those of the application under "". `passed`: which messages went to which members, for their reports.
 
     A DID that is merely claimed keeps nothing: its name, and the messages to it, last as long as its connection.
     """

@@ -33,6 +33,7 @@ from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
+from treaty_io.task_set import TaskSet
 
 from .broker import Broker
 from .envelopes import Opened, envelope, open_envelope
@@ -193,16 +194,18 @@ class QueueReceiver(_AnsweringReceiver):
 
     async def hand_over(self, body: bytes) -> None:
         """Publish an envelope in the queue of the peer."""
-        if self.broker is None:
-            opening = RabbitBroker.open(self.url) if self.url.startswith("amqp") else PostgresBroker.open(self.url)
-            self.broker = await self.stack.enter_async_context(opening)
-            self.bodies = asyncio.Queue(16)
-            # An item that waits no longer must not end the deliveries.
-            taking = asyncio.create_task(self._take(self.broker))
-            self.stack.push_async_callback(asyncio.gather, taking, return_exceptions=True)
-            self.stack.callback(taking.cancel)
         self.sent = body[:MAX_MESSAGE].decode(errors="replace")
+        self.broker = self.broker or await self._open()
         await self.broker.publish(self.name, body, 0)
+
+    async def _open(self) -> Broker:
+        opening = RabbitBroker.open(self.url) if self.url.startswith("amqp") else PostgresBroker.open(self.url)
+        broker: Broker = await self.stack.enter_async_context(opening)
+        # An item that waits no longer must not end the deliveries.
+        self.bodies, tasks = asyncio.Queue(16), TaskSet[None]()
+        self.stack.push_async_callback(tasks.cancel)
+        tasks.start(self._take(broker))
+        return broker
 
     async def _take(self, broker: Broker) -> None:
         async with aclosing(broker.deliveries(self.sender)) as deliveries:

@@ -1,7 +1,7 @@
 """Check a foreign broker of handoff in a session: `treaty conform handoff --broker`. This side is its members.
 
-The rules are those of protocols/handoff/1.0/document.md, "Meeting at a broker". The members merely claim their DIDs, so that nothing
-waits for them when they are away.
+The rules are those of protocols/handoff/1.0/document.md, "Meeting at a broker". The members merely claim their DIDs, so that
+nothing waits for them when they are away.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Member:
     async def told(self, message: Message) -> dict[str, Any]:
         """Wait for a report on a message, and return its data."""
         while True:
-            data = (await self.hear())["payload"]["data"]
+            data: dict[str, Any] = (await self.hear())["payload"]["data"]
             if data.get("in_reply_to") == id_of(message):
                 return data
 
@@ -203,7 +203,7 @@ async def a_subscriber_is_given_a_copy(peer: Members) -> None:
     "one-by-one", f"{_MEETING}, 6", "Send a member the next message when it has confirmed the last one: the most urgent."
 )
 async def messages_come_one_by_one_the_most_urgent_first(peer: Members) -> None:
-    """The broker sends a member one message at a time, the most urgent first, and the next one when the member has confirmed it."""
+    """The broker sends a member one message at a time, and the next one, the most urgent, when the member has confirmed it."""
     one, two = await peer.member(), await peer.member()
     two.is_silent = True
     sent = [one.message(two.name, priority=each) for each in ("MEDIUM", "LOW", "CRITICAL")]
