@@ -27,7 +27,7 @@ from treaty_handoff.conform_broker import BROKER, Members
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.http import listen, post
 from treaty_handoff.messages import respond
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_io.network.hosts import Network
 
 
@@ -39,8 +39,8 @@ async def test_the_items_hold_at_an_agent_of_treaty(here: World) -> None:
     Inbox(support, Kind.REQUEST_INFORMATION, outcome=Outcome(information={"level": "gold"}))
     async with listen(support, "127.0.0.1", 0) as port, Network().client() as client:
         peer = Receiver(client, f"http://127.0.0.1:{port}", here.name("support"), identity)
-        found = await outcomes(RECEIVER, peer)
-    assert others(found) == {}
+        results = await outcomes(RECEIVER, peer)
+    assert others(results) == {}
 
 
 async def test_the_items_hold_at_a_sender_of_treaty() -> None:
@@ -53,8 +53,8 @@ async def test_the_items_hold_at_a_sender_of_treaty() -> None:
         except Unavailable:
             (report,) = await post(client, f"http://127.0.0.1:{port}", message, identity)
         assert report["payload"]["data"]["status"] == "COMPLETED"
-        found = await outcomes(SENDER, listener)
-    assert others(found) == {}
+        results = await outcomes(SENDER, listener)
+    assert others(results) == {}
 
 
 def careless(request: dict[str, Any]) -> tuple[int, str, list[Any]]:
@@ -87,8 +87,8 @@ async def test_each_item_fails_at_a_peer_that_breaks_its_rule() -> None:
     failed: set[str] = set()
     for peer in (careless, stubborn, credulous):
         async with canned(peer) as port, Network().client() as client:
-            found = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
-        failed |= failures(found)
+            results = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
+        failed |= failures(results)
     assert failed == set(RECEIVER.ids)
 
 
@@ -109,8 +109,8 @@ async def test_each_item_of_a_sender_fails_at_one_that_breaks_its_rule() -> None
         async with listener.serving("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
             codes = [(await client.post(f"http://127.0.0.1:{port}/handoffs", content=body)).status_code for body in bodies]
             assert codes[0] == 503
-            found = await outcomes(SENDER, listener, seconds=2)
-        failed |= failures(found)
+            results = await outcomes(SENDER, listener, seconds=2)
+        failed |= failures(results)
     assert failed == set(SENDER.ids)
 
 
@@ -210,7 +210,7 @@ async def careless_broker(*, accepts: bool, copies: int) -> Any:
     sessions: list[ForeignSession] = []
 
     async def take(socket: Any) -> None:
-        session = ForeignSession(Foreign(), socket)
+        session = ForeignSession(PeerUnderTest(), socket)
         sessions.append(session)
         with suppress(ConnectionClosed):
             await session.welcome("broker")

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from treaty_agent.transport.foreign_session import ForeignSession, foreign_socket
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_io.extras import naming_extras
 from treaty_io.task_set import TaskSet
 
@@ -66,7 +66,7 @@ class SessionChannel:
             self._end(str(error))
 
     async def _open(self) -> ForeignSession:
-        session = ForeignSession(Foreign(), await self._stack.enter_async_context(foreign_socket(self._url)))
+        session = ForeignSession(PeerUnderTest(), await self._stack.enter_async_context(foreign_socket(self._url)))
         await session.greet(self._uri, "peer")
         tasks = TaskSet[None]()
         self._stack.push_async_callback(tasks.cancel)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from treaty_agent.transport.foreign_session import QUIET, ForeignSession, foreign_socket, new_name
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 
 from .messages import Kind, Message, build, id_of, respond
 
@@ -79,7 +79,7 @@ class Member:
         await self._session.close()
 
 
-class Members(Foreign):
+class Members(PeerUnderTest):
     """The sessions of this side with a foreign broker at `url`, which provides the protocol `uri`."""
 
     def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
