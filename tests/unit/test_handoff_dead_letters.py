@@ -104,7 +104,8 @@ async def test_004_08_and_22_a_receiver_that_is_ended_in_the_middle_of_its_work_
     )
     try:
         assert process.stdout is not None
-        assert await process.stdout.readline() == b"WORKING\n"
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"WORKING\n"
         process.terminate()
         async with asyncio.timeout(DRAIN):
             assert await process.wait() == 0
