@@ -80,6 +80,7 @@ async def test_streams_and_events_are_told_apart(api: httpx.AsyncClient, alice: 
     assert "Many items; at most 10 s between two. The caller asks for 4 ahead. It must not be repeated" in told
     assert "guest calls, host answers. No answer." in told
     assert {"#operation-listen", "#operation-wave"} <= set(shown.links())
+    assert "host-hit.json Ada is greeted host 3" in shown.section("vectors") and "#try" not in shown.links()
     assert "sandboxed code" in shown.section("trust") and "treaty_handler_greeting:handler" in shown.section("trust")
 
 
@@ -89,7 +90,7 @@ async def test_vectors_say_what_they_reach_and_miss(api: httpx.AsyncClient, alic
     assert "1 vector reaches 1 of 4 outcomes" in told
     assert "host greet success 403" in told
     assert "guest greet – success 403" in told
-    assert "host-hit.json Ada is greeted host 3" in told
+    assert "The vectors" not in told, "they are shown as conversations"
     assert "treaty_handler_greeting/vectors/host-hit.json" in told
 
 

@@ -97,7 +97,7 @@ class _Rows(msgspec.Struct):
 class ShownHandler:
     """A handler, the claims of its bundle about its signing, and the contents of its package.
 
-    `operations`, `vectors`: the same contents as parts of the page, if the package could be read.
+    `operations`, `vectors`, `talks`: the same contents as parts of the page, if the package could be read.
     """
 
     view: HandlerView
@@ -105,6 +105,7 @@ class ShownHandler:
     package: PackageView | Unreadable
     operations: Markup | None = None
     vectors: Markup | None = None
+    talks: Markup | None = None
 
     @property
     def is_declarative(self) -> bool:
@@ -171,6 +172,8 @@ def _context(
         "package": package,
         "operations": first.operations if first else None,
         "vectors": first.vectors if first else None,
+        "talks": first.talks if first and isinstance(package, PackageView) and package.conversations else None,
+        "is_playable": isinstance(package, PackageView) and bool(package.source and package.conversations),
         "chosen": chosen,
         "handlers": handlers,
         "more_handlers": more,
@@ -202,7 +205,8 @@ async def _shown(inspection: Inspection, renderer: Renderer, handler: HandlerVie
     # A wheel never changes, and a long manifest takes longer to show than all the rest of the page.
     key = f"{handler.wheel} {handler.filename}"
     operations = renderer.part("operations.html", key, lambda: {"package": package, "operations": shown_operations(package)})
-    return ShownHandler(handler, signature, package, operations, renderer.part("vectors.html", key, lambda: {"package": package}))
+    vectors, talks = (renderer.part(part, key, lambda: {"package": package}) for part in ("vectors.html", "talks.html"))
+    return ShownHandler(handler, signature, package, operations, vectors, talks)
 
 
 def _snippets(record: Record, handler: HandlerView | None, package: PackageView | Unreadable | None) -> Snippets | None:
