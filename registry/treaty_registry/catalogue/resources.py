@@ -1,8 +1,8 @@
 """Define the JSON of the catalogue: one struct per resource of the HTTP API. Those that a client reads as a whole are in
 `treaty_client.registries.replies`.
 
-Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor` is
-omitted when missing, as in the statement it comes from.
+Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor`
+and `base` are omitted when missing, as in the statements they come from, and so is an empty `derived`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,11 @@ class HandlerView(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One version of a protocol. `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64."""
+    """One version of a protocol.
+
+    `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64. `base`: the protocol that this
+    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32.
+    """
 
     uri: str
     namespace: str
@@ -104,6 +108,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     handlers: list[HandlerView]
     election: Election | None
     successor: str | None = None
+    base: str | None = None
+    derived: list[str] = []
 
 
 class HashMatches(msgspec.Struct, frozen=True):
