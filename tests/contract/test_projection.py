@@ -97,6 +97,8 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     for digest in (second.body.card.sha256, rolls[0]["roll"].hex()):
         withdrawal = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
         assert (await post(api, withdrawal.statement)).status_code == 201
+    used = await registry.pool.fetch("select uri, pairs from protocols where pairs > 0")
+    assert [row["uri"] for row in used] == [first.body.uri], "the elections proved the use of one document"
     reach = await registry.pool.fetch("select epoch from rolls where pairs is not null")
     assert [row["epoch"] for row in reach] == [1], "a withdrawn roll says nothing"
     credits = await registry.pool.fetch("select epoch, reason from credits")

@@ -225,6 +225,17 @@ def decisions(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "decisions", columns)
 
 
+@means("update protocols set pairs = 0 where topic = $1 and document in (select document from elections where topic = $1) "
+       "and pairs > 0",
+       "update protocols set pairs = used.pairs from unnest($3::bytea[], $4::bigint[]) as used (document, pairs) "
+       "where protocols.topic = $1 and protocols.index < $2 and protocols.document = used.document",
+       "update protocols set pairs = 0 where pairs > 0 and topic in ( select topic from decisions d where transcript = any($1) "
+       "and not exists (select from decisions later where later.topic = d.topic and later.index > d.index) )")  # fmt: skip
+def use(_: View, *_values: Any) -> list[Row]:
+    """The order of searches, which no other statement reads."""
+    return []
+
+
 @means("delete from elections where topic = $1 and state <> all($2)")
 def end_candidates(view: View, topic: str, former: list[str]) -> list[Row]:
     return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in former)

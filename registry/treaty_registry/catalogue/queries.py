@@ -51,7 +51,7 @@ MAX_DERIVED = 32
 
 ELECTED = "left join elections e on (e.topic, e.document) = (p.topic, p.document)"
 SUMMARY = (
-    "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, e.state as elected "
+    "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, p.pairs, e.state as elected "
     "from protocols p " + ELECTED
 )
 VERSIONS = f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3"
@@ -258,6 +258,7 @@ def summary(row: Row) -> Summary:
         publisher=row["publisher"],
         status=row["state"],
         election=row["elected"],
+        pairs=row["pairs"],
     )
 
 

@@ -27,7 +27,10 @@ class Election(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One version of a protocol, as in lists. `status` is set by its publisher, `election` by the network."""
+    """One version of a protocol, as in lists. `status` is set by its publisher, `election` by the network.
+
+    `pairs`: the pairs of principals whose reports on its document count in the newest decision.
+    """
 
     uri: str
     topic: str
@@ -38,18 +41,19 @@ class Summary(msgspec.Struct, frozen=True):
     publisher: str
     status: ProtocolState
     election: str | None
+    pairs: int = 0
 
 
 class Page(msgspec.Struct, frozen=True):
     """A page of search results. `next` is the cursor of the next page.
 
-    `order`: `words` when better matches of the words come first, `newest` when newer protocols come first. `at_most`: a bound of
-    the number of all results.
+    `order`: `words` when better matches of the words come first, `newest` when newer protocols come first, `use` when those with
+    more `pairs` do, `name` when it is that of their names. `at_most`: a bound of the number of all results.
     """
 
     protocols: list[Summary]
     next: str | None
-    order: Literal["words", "newest"] = "newest"
+    order: Literal["words", "newest", "use", "name"] = "newest"
     at_most: Index = 0
 
 

@@ -58,12 +58,12 @@ _GATHERING = Gathering(
     record="select convert_from(record, 'UTF8')::json as record from records where uri = $1",
     statuses=_STATUSES,
     versions=f"""
-select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election
+select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election, pairs
 from ({VERSIONS}) of_protocol
 """,  # noqa: S608 (constants)
     derived=f"""
 select p.uri, p.topic, p.title, p.summary, p.tags, encode(p.document, 'hex') as hash, p.publisher, p.state as status,
-       e.state as election
+       e.state as election, p.pairs
 from protocols p {ELECTED} where p.base = $1 order by p.index limit $2
 """,  # noqa: S608 (constants)
     speakers=speakers_by("document").replace("$1", "(select document from protocols where uri = $1)"),
