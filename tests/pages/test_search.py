@@ -69,16 +69,16 @@ async def test_the_form_has_every_facet_and_keeps_what_was_chosen(browser: httpx
     await publish(browser, alice, publication(alice))
     page = await shown(browser)
     offered = {given["name"]: given for tag in ("input", "select") for given in page.all(tag) if "name" in given}
-    assert offered.keys() == {"q", "topic", "namespace", *VALUES}
+    assert offered.keys() == {"q", "sort", "topic", "namespace", *VALUES}
     values = {given["value"] for given in page.all("option")}
     assert {value for facet in VALUES.values() for value in facet} < values
-    assert not [given for given in page.all("option") if "selected" in given]
+    assert [given["value"] for given in page.all("option") if "selected" in given] == [""], "the best match comes first"
     labels = {given["for"] for given in page.all("label")}
     assert labels == {given["id"] for name, given in offered.items() if name != "q"}
     page = await shown(browser, q="product", topic="commerce", state="active", handler="none", namespace="alice.example")
     chosen = {given["name"]: given["value"] for given in page.all("input") if "name" in given}
     assert chosen == {"q": "product", "topic": "commerce", "namespace": "alice.example"}
-    assert [given["value"] for given in page.all("option") if "selected" in given] == ["active", "none"]
+    assert [given["value"] for given in page.all("option") if "selected" in given] == ["", "active", "none"]
     assert len(page.titles) == 1 and page.text("found") == "1 protocol"
     assert "open" in page.all("details")[0]
 
