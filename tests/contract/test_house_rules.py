@@ -41,7 +41,7 @@ LINES = {
     "treaty_handler": 1_500,
     "treaty_handoff": 3_800,
     "treaty_io": 4_900,
-    "treaty_registry": 29_900,
+    "treaty_registry": 30_300,
     "treaty_routing": 800,
     "treaty_sandbox": 5_500,
 }

@@ -26,7 +26,7 @@ MAX_TITLE = 200
 LineKind: TypeAlias = Literal["sent", "received", "note"]
 
 
-class Line(msgspec.Struct, frozen=True):
+class ConversationLine(msgspec.Struct, frozen=True):
     """A message that the role `by` sends, or a note about something that happens to it.
 
     `kind`: of a message, in the view of the vector's role. `is_cut`: the text goes on.
@@ -44,7 +44,7 @@ class Conversation(msgspec.Struct, frozen=True):
     vector: str
     title: str
     role: str
-    lines: list[Line]
+    lines: list[ConversationLine]
     is_cut: bool
 
 
@@ -56,7 +56,7 @@ def conversations(manifest: Manifest, vectors: Iterable[Vector]) -> list[Convers
         role = vector.roles[0]
         if role not in manifest.roles or len(talks) == MAX_TALKS:
             continue
-        lines: list[Line] = []
+        lines: list[ConversationLine] = []
         is_cut = False
         for line in _lines(vector.steps, role, manifest.roles[role].peer):
             left -= len(line.text)
@@ -85,7 +85,7 @@ def _decoded(data: bytes) -> str:
         return f"({len(data)} bytes that are no text)"
 
 
-def _lines(steps: Iterable[VectorStep], role: str, peer: str) -> Iterator[Line]:
+def _lines(steps: Iterable[VectorStep], role: str, peer: str) -> Iterator[ConversationLine]:
     for step in steps:
         match step.event:
             case Received(data=data):
@@ -107,5 +107,5 @@ def _lines(steps: Iterable[VectorStep], role: str, peer: str) -> Iterator[Line]:
                     yield _line("note", role, f"Its call fails with {error['code']}: {error['message']}")
 
 
-def _line(kind: LineKind, by: str, text: str) -> Line:
-    return Line(kind, by, text[:MAX_TEXT], len(text) > MAX_TEXT)
+def _line(kind: LineKind, by: str, text: str) -> ConversationLine:
+    return ConversationLine(kind, by, text[:MAX_TEXT], len(text) > MAX_TEXT)
