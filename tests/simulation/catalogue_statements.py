@@ -256,6 +256,12 @@ def elected(view: View, topic: str, documents: list[bytes]) -> list[Row]:
     return [_part(row, "uri") for row in view.all("protocols") if row["topic"] == topic and row["document"] in documents]
 
 
+@means("select document, uri from protocols where topic = $1 and document = any($2) order by index")
+def named(view: View, topic: str, documents: list[bytes]) -> list[Row]:
+    rows = [row for row in view.all("protocols") if row["topic"] == topic and row["document"] in documents]
+    return [_part(row, "document", "uri") for row in sorted(rows, key=lambda row: row["index"])]
+
+
 @means("select uri from protocols where card = any($1) "
        "union select uri from handlers where wheel = any($1) union select uri from handlers where bundle = any($1)")  # fmt: skip
 def of_withdrawn(view: View, digests: list[bytes]) -> list[Row]:
