@@ -78,7 +78,7 @@ async def test_streams_and_events_are_told_apart(api: httpx.AsyncClient, alice: 
     shown = await page(api, PATH)
     told = shown.section("operations")
     assert "Many items; at most 10 s between two. The caller asks for 4 ahead. It must not be repeated" in told
-    assert "guest calls, host answers. No answer." in told
+    assert "guest sends it to host. No answer." in told
     assert {"#operation-listen", "#operation-wave"} <= set(shown.links())
     assert "host-hit.json Ada is greeted host 3" in shown.section("vectors") and "#try" not in shown.links()
     assert "sandboxed code" in shown.section("trust") and "treaty_handler_greeting:handler" in shown.section("trust")
