@@ -58,6 +58,17 @@ for (const { name, manifest, vectors } of protocols) {
   });
 }
 
+test("a request under an open id is passed over, and one beyond the bound is refused", () => {
+  const { manifest } = protocols.find(({ name }) => name === "examples/greeting");
+  const side = new Side(new Protocol(manifest), "host");
+  const request = (id) => JSON.stringify({ id, type: "request", name: "Ada" });
+  for (let id = 0; id < 256; id++) side.take(side.read(request(String(id))));
+  assert.deepEqual(side.read(request("7")), { kind: "note", text: "Ignored a request whose id is open already." });
+  assert.equal(side.read(request("more")).code, 429);
+  side.sent(JSON.stringify({ id: "7", type: "response", greeting: "Hello, Ada!" }));
+  assert.equal(side.read(request("more")).kind, "invoke");
+});
+
 test("a value fits a schema here as it does in an agent", () => {
   assert.ok(schemas.length > 200);
   for (const { schema, value, fits } of schemas) {
