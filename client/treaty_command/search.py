@@ -94,11 +94,11 @@ def search(
     options.output.result(value, *(lines or ["Nothing found."]))
 
 
-def _states(found: Summary) -> str:
+def _states(summary: Summary) -> str:
     """Return the state in the election, the status that the publisher gave, and the proved use, as far as they say something."""
-    use = f"{found.pairs} {'pair' if found.pairs == 1 else 'pairs'} proved its use" if found.pairs else None
-    states = [found.election, found.status if found.status != "active" else None, use]
-    return ", ".join(filter(None, states)) or found.status
+    use = f"{summary.pairs} {'pair' if summary.pairs == 1 else 'pairs'} proved its use" if summary.pairs else None
+    states = [summary.election, summary.status if summary.status != "active" else None, use]
+    return ", ".join(filter(None, states)) or summary.status
 
 
 def _line(text: str) -> str:
