@@ -202,7 +202,9 @@ def test_a_second_heading_of_a_name_leads_to_its_page() -> None:
 def test_every_hit_of_the_search_leads_to_its_heading(site: zipfile.ZipFile) -> None:
     made = json.loads(site.read("searchindex.js").decode().removeprefix("var searchIndex = ").rstrip(";\n"))
     assert len(made["sections"]) > 500
-    ids = {page: set(re.findall(r' id="([^"]+)"', site.read(page).decode())) for page in {section[0] for section in made["sections"]}}
+    ids = {
+        page: set(re.findall(r' id="([^"]+)"', site.read(page).decode())) for page in {section[0] for section in made["sections"]}
+    }
     assert [(page, anchor) for page, anchor, *_ in made["sections"] if anchor and anchor not in ids[page]] == []
 
 
