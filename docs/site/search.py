@@ -28,7 +28,9 @@ _NO_NAME = re.compile(r"\d|(?=.*\d).{25}")
 
 _HEADING = re.compile(r"(#{1,6}) (.+)")
 _FENCE = re.compile(r"[ \t]*(?:```|~~~)")
-_MARKUP = re.compile(r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|\*\*|[`|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE)
+_MARKUP = re.compile(
+    r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|\*\*|[`|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE
+)
 _SHOWN = 200
 """Characters of a section that a hit shows."""
 
