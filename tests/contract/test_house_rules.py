@@ -42,7 +42,7 @@ LINES = {
     "treaty_handler": 1_500,
     "treaty_handoff": 4_000,
     "treaty_io": 4_900,
-    "treaty_registry": 29_850,
+    "treaty_registry": 30_300,
     "treaty_routing": 800,
     "treaty_sandbox": 5_500,
 }
