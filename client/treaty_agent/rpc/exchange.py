@@ -95,6 +95,11 @@ class RpcExchange:
             raise _refusal(url, reply.status)
         raise Malformed(RpcCode.ANSWER, f"{url} did not answer the request for {printable(method, 80)}.")
 
+    async def post(self, url: str, message: bytes, headers: Mapping[str, str]) -> tuple[list[Any], Mapping[str, str]]:
+        """Post a message as it is; return all messages of the answer, and its headers. Raises as `ask`."""
+        reply = await self._reply(url, message, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
+        return (_answers(reply, url) if reply.body else []), reply.headers
+
     async def notify(self, url: str, method: str, headers: Mapping[str, str]) -> None:
         """Send a notification. Raises the errors of `send`."""
         body = msgspec.json.encode({"jsonrpc": "2.0", "method": method})

@@ -119,14 +119,14 @@ class McpProcess:
         return Unavailable(RpcCode.UNREACHABLE, f"{self.name} ended, or does not answer.", fix="See its own messages above.")
 
 
-async def start_process(command: Sequence[str]) -> asyncio.subprocess.Process:
-    """Start the command of a server, with pipes. Raises `NotFound` (`rpc.nothing`)."""
+async def start_process(command: Sequence[str], *, limit: int = MAX_ANSWER) -> asyncio.subprocess.Process:
+    """Start the command of a server, with pipes. `limit`: the bytes of a line. Raises `NotFound` (`rpc.nothing`)."""
     try:
         return await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=MAX_ANSWER,
+            limit=limit,
             # A group of its own, so that its children end with it.
             start_new_session=True,
         )
