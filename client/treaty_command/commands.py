@@ -33,6 +33,7 @@ _EXAMPLES = {
     "identity new": "acme.example --document did.json",
     "identity rotate": "--document did.json",
     "mcp accept": "-- python server.py",
+    "mcp install": "claude-code --guard files",
     "mcp guard": "-- python server.py",
     "policy allow": "did:wba:acme.example",
     "policy export": "> witnesses.policy",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 from rich.markup import escape
@@ -13,6 +14,7 @@ from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, NotFound
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.codes import RpcCode
+from treaty_io.extras import naming_extras
 from treaty_mcp.guard.pins import Pin
 
 from .context import Options, run
@@ -26,6 +28,80 @@ if TYPE_CHECKING:
 
 app = App(name="mcp", help="Serve tools to a host of MCP, and guard the servers of others.", result_action="return_value")
 Target = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+
+@app.default
+def serve(
+    *,
+    operations: tuple[str, ...] = (),
+    vote: Annotated[bool, Parameter()] = False,
+    publish: tuple[Path, ...] = (),
+    loopback: Annotated[bool, Parameter()] = False,
+    http: int | None = None,
+    options: Options = Options(),
+) -> None:
+    """Serve the tools of this home to a host of MCP, on the pipes of this process: search, resolve, read, verify, topic,
+    discover, operations and call.
+
+    Parameters
+    ----------
+    operations
+        URI=ADDRESS: offer each operation of a protocol as a tool of its own, called at the agent there. May be repeated.
+    vote
+        Offer a tool that votes. The user of the host is asked each time, and a host that cannot ask is refused.
+    publish
+        Offer a tool that publishes this folder, after the same question. May be repeated.
+    loopback
+        Let the tool `call` reach agents of this machine.
+    http
+        Serve over HTTP at this port of 127.0.0.1, at /mcp, instead of the pipes.
+    """
+    with naming_extras("mcp"):
+        from treaty_mcp.server.home import HomeDoor, home_server, serve_http
+
+    door = HomeDoor(operations, vote, publish, loopback)
+
+    async def work() -> None:
+        async with home_server(options.home, options.trusted().name.origin, options.policy(), options.network, door) as server:
+            await (server.serve_pipes() if http is None else serve_http(server, http))
+
+    run(work())
+
+
+@app.command
+def install(
+    host: Literal["claude-code", "claude-desktop", "cursor", "gemini", "vscode"],
+    /,
+    *arguments: Target,
+    name: str = "treaty",
+    guard: str | None = None,
+    folder: Path = Path(),
+    options: Options = Options(),
+) -> None:
+    """Write this home's server into the configuration of a host, or put a guard before a server that the host has.
+
+    Parameters
+    ----------
+    host
+        The host of MCP.
+    arguments
+        After --, the options of `treaty mcp` with which the host starts it.
+    name
+        The name of the server in the configuration.
+    guard
+        The name of a server that the host has: the host starts it behind `treaty mcp guard` from now on.
+    folder
+        The folder of the project, for claude-code and vscode.
+    """
+    from treaty_mcp.server.hosts import HOSTS, HostFile
+
+    file = HostFile(HOSTS[host], folder if HOSTS[host].is_of_project else Path.home())
+    command, home = str(Path(sys.argv[0]).resolve()), options.home.resolve()
+    if guard is not None:
+        file.guard(guard, command, home)
+    else:
+        file.add(name, command, ["mcp", "--home", str(home), *arguments])
+    options.output.result({"file": str(file.path), "server": guard or name}, f"[green]✓[/] {escape(str(file.path))}")
 
 
 @app.command
