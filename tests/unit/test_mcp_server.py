@@ -12,10 +12,9 @@ import pytest
 from fetching import fetcher
 from mcp import Client, MCPError, types
 from meetings import LAPTOP, URI_2, buyer, product_info, shop
-from simulated_registry import ALICE, elected, uri_of, with_echo
+from simulated_registry import ALICE, TOPIC, elected, uri_of, with_echo
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
-from treaty_consensus.kinds import Decision
 from treaty_io.network.hosts import Network
 from treaty_mcp.server.calling import Call, Discover, Operations
 from treaty_mcp.server.native import NativeTool, result_schema, wrapped
@@ -69,11 +68,13 @@ async def test_reads_are_proved_and_foreign_text_is_quoted(tmp_path: Path, mode:
 
 
 @ERAS
-async def test_a_topic_is_the_elected_one(tmp_path: Path, mode: str) -> None:
-    async with reading(tmp_path, elected()) as server, Client(server.server, mode=mode) as client:
-        decision = next(made.body for _, made in elected().statements() if isinstance(made.body, Decision))
-        answer = await client.call_tool("topic", {"topic": decision.topic})
-        assert answer.structured_content["consensus"] and answer.structured_content["protocols"][0]["state"] == "consensus"
+async def test_a_topic_is_that_of_the_proved_decision(tmp_path: Path, mode: str) -> None:
+    registry = elected()
+    async with reading(tmp_path, registry) as server, Client(server.server, mode=mode) as client:
+        answer = await client.call_tool("topic", {"topic": TOPIC})
+        assert answer.structured_content["epoch"] == 1 and answer.structured_content["protocols"][0]["uri"] == uri_of()
+        assert proof(answer)["size"] == registry.size
+        assert (await client.call_tool("topic", {"topic": "no/topic"})).is_error
 
 
 @ERAS

@@ -16,9 +16,10 @@ from treaty_io.identity import ProvedPeer
 from treaty_io.network.hosts import Network
 
 from ..tools.quoting import line
+from ..tools.reads import NameArguments
 from ..tools.tool import Arguments, OwnTool, ToolResult
 from .native import value_of
-from .reading import NameArguments, Registry, UriArguments, proof_of
+from .reading import Registry, UriArguments, proof_of
 
 MAX_LISTED = 64
 

@@ -9,57 +9,27 @@ import msgspec
 
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.records import VerifiedProtocol
-from treaty_client.registries.replies import Summary
 from treaty_consensus.errors import NotFound
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.codes import RpcCode
 
 from ..tools.documents import DocumentPage, page_of
 from ..tools.quoting import line
+from ..tools.reads import (
+    MAX_RESULTS,
+    FoundProtocols,
+    Meaning,
+    Meanings,
+    NameArguments,
+    ReadArguments,
+    SearchArguments,
+    Topic,
+    TopicArguments,
+    TopicMember,
+    found_protocols,
+    search_limit,
+)
 from ..tools.tool import Arguments, OwnTool, ToolResult
-
-MAX_RESULTS = 50
-
-
-class SearchArguments(Arguments, frozen=True):
-    words: str
-    topic: str = ""
-    limit: int = 10
-
-
-class FoundProtocol(msgspec.Struct, frozen=True):
-    uri: str
-    topic: str
-    title: str
-    summary: str
-    hash: str
-    publisher: str
-    status: str
-    election: str | None
-
-
-class FoundProtocols(msgspec.Struct, frozen=True):
-    protocols: list[FoundProtocol]
-
-
-class NameArguments(Arguments, frozen=True):
-    name: str
-
-
-class Meaning(msgspec.Struct, frozen=True):
-    uri: str
-    hash: str
-    by: str
-    verified: bool
-
-
-class Meanings(msgspec.Struct, frozen=True):
-    matches: list[Meaning]
-
-
-class ReadArguments(Arguments, frozen=True):
-    uri: str
-    begin: int = 0
 
 
 class UriArguments(Arguments, frozen=True):
@@ -76,43 +46,11 @@ class Verified(msgspec.Struct, frozen=True):
     age: int
 
 
-class TopicArguments(Arguments, frozen=True):
-    topic: str
-
-
-class TopicMember(msgspec.Struct, frozen=True):
-    uri: str
-    hash: str
-    publisher: str
-    state: str
-
-
-class Topic(msgspec.Struct, frozen=True):
-    topic: str
-    consensus: str | None
-    epoch: int | None
-    protocols: list[TopicMember]
-
-
 class Registry:
     """The registry that the tools of a home ask."""
 
     def __init__(self, fetcher: Fetcher, origin: str) -> None:
         self.fetcher, self.origin = fetcher, origin
-
-
-def found_protocol(found: Summary) -> FoundProtocol:
-    """Return an entry of a list with its texts on one line each."""
-    return FoundProtocol(
-        line(found.uri),
-        line(found.topic),
-        line(found.title),
-        line(found.summary),
-        line(found.hash),
-        line(found.publisher),
-        line(found.status),
-        found.election,
-    )
 
 
 class Search(OwnTool[SearchArguments]):
@@ -124,10 +62,10 @@ class Search(OwnTool[SearchArguments]):
         self._registry = registry
 
     async def work(self, arguments: SearchArguments) -> ToolResult:
-        limit = max(1, min(arguments.limit, MAX_RESULTS))
+        limit = search_limit(arguments)
         client = self._registry.fetcher.client(self._registry.origin)
         page = await client.search(arguments.words, topic=arguments.topic, limit=limit)
-        return ToolResult(msgspec.to_builtins(FoundProtocols([*map(found_protocol, page.protocols[:limit])])))
+        return ToolResult(msgspec.to_builtins(found_protocols(page.protocols[:limit])))
 
 
 class Resolve(OwnTool[NameArguments]):
