@@ -32,16 +32,17 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 
 LINES = {
     "protocols": 5_000,
-    "treaty_agent": 24_700,
+    "treaty_agent": 25_200,
     "treaty_aip": 3_350,
     "treaty_anp": 9_600,
     "treaty_client": 12_600,
-    "treaty_command": 4_600,
+    "treaty_command": 4_800,
     "treaty_consensus": 14_400,
     "treaty_handler": 1_500,
     "treaty_handoff": 3_800,
     "treaty_io": 4_900,
-    "treaty_registry": 29_900,
+    "treaty_mcp": 2_100,
+    "treaty_registry": 30_100,
     "treaty_routing": 800,
     "treaty_sandbox": 5_500,
 }

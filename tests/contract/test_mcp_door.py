@@ -50,6 +50,7 @@ async def said(api: httpx.AsyncClient, body: dict[str, Any], **more: str) -> htt
     return await api.post("/mcp", content=json.dumps(body), headers=headers(body, **more))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.threat(440, 444)
 @ERAS
 async def test_the_official_client_reads_over_a_socket(registry: Registry, alice: Signer, api: BoundedClient, mode: str) -> None:

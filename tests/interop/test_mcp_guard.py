@@ -27,6 +27,7 @@ server.run("stdio")
 """
 
 
+@pytest.mark.deep
 @pytest.mark.threat(441)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_official_client_sees_the_tools_that_the_owner_accepted(tmp_path: Path, mode: str) -> None:

@@ -164,7 +164,12 @@ async def test_a_state_of_the_server_goes_back_as_it_came_and_an_input_is_not_gi
     assert await remote.call("find", {}) == []
     calls = [params for method, params, _ in exchange.sent if method == "tools/call"]
     assert ["requestState" in params for params in calls] == [False, True, False]
-    for answer in ({**needed, "inputRequests": {"a": {"method": "elicitation/create"}}}, needed, {"resultType": "other"}):
+    form = {**needed, "inputRequests": {"a": {"method": "elicitation/create"}}}
+    exchange = Scripted(**begun, tools_call=[form, done])
+    await RemoteMethods([session(exchange)], exchange).call("find", {})
+    assert exchange.sent[-1][1]["inputResponses"] == {"a": {"action": "decline"}}
+    sampling = {**needed, "inputRequests": {"a": {"method": "sampling/createMessage"}}}
+    for answer in (sampling, {**form, "inputRequests": [7]}, form, needed, {"resultType": "other"}):
         exchange = Scripted(**begun, tools_call=[answer])
         with pytest.raises(Refused) as refusal:
             await RemoteMethods([session(exchange)], exchange).call("find", {})

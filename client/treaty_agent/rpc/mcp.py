@@ -81,12 +81,12 @@ class McpSession:
         raise TooLarge(RpcCode.ANSWER, f"{self._server.name} lists more than {MAX_METHODS} tools or {MAX_PAGES} pages.")
 
     async def call(self, tool: RemoteMethod, arguments: Mapping[str, Value]) -> Value:
-        """Call a tool; return its structured result, or else the parts of its content.
+        """Call a tool; return its structured result, or else the parts of its content. A form for the user is declined.
 
-        Raises `Refused` (`rpc.error`) if the tool failed or asks its caller for something, `Malformed` (`rpc.answer`), and the
-        errors of the server's `ask`.
+        Raises `Refused` (`rpc.error`) if the tool failed or asks for something else, `Malformed` (`rpc.answer`), and the errors
+        of the server's `ask`.
         """
-        name, params = printable(tool.name, 80), {"name": tool.name, "arguments": dict(arguments)}
+        name, params = printable(tool.name, 80), dict[str, Any](name=tool.name, arguments=dict(arguments))
         headers = parameter_headers(self._wanted.get(tool.name, {}), arguments)
         for _ in range(MAX_ROUNDS):
             result = await self._request("tools/call", params, headers)
@@ -94,11 +94,7 @@ class McpSession:
                 raise Malformed(RpcCode.ANSWER, f"{self._server.name} answered the call in another form.")
             if result.get("resultType", "complete") == "complete":
                 return _result_of(result, name)
-            if result["resultType"] != "input_required" or result.get("inputRequests"):
-                raise Refused(RpcCode.ERROR, f"{name} asks its caller for an input, which this client does not give.")
-            # The state is the server's own and goes back as it came; without one the next request has none.
-            params.pop("requestState", None)
-            params |= {"requestState": result["requestState"]} if "requestState" in result else {}
+            params = {"name": tool.name, "arguments": dict(arguments), **_declined(result, name)}
         raise Refused(RpcCode.ERROR, f"{name} wants to be called more than {MAX_ROUNDS} times for one result.")
 
     async def aclose(self) -> None:
@@ -200,6 +196,20 @@ def _result_of(result: Mapping[str, Any], name: str) -> Value:
         raise Refused(RpcCode.ERROR, f"{name} failed at the agent: {printable(error_text[:600], 300)}")
     answer: Value = result["structuredContent"] if "structuredContent" in result else result.get("content", [])
     return answer
+
+
+def _declined(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the members of the next request for a call that asks for inputs: each form is declined.
+
+    Raises `Refused` (`rpc.error`) for an input of another kind.
+    """
+    asked = result.get("inputRequests") or {}
+    is_known = result["resultType"] == "input_required" and isinstance(asked, dict) and len(asked) <= MAX_ROUNDS
+    if not is_known or not all(isinstance(one, dict) and one.get("method") == "elicitation/create" for one in asked.values()):
+        raise Refused(RpcCode.ERROR, f"{name} asks its caller for an input, which this client does not give.")
+    members: dict[str, Any] = {"inputResponses": {key: {"action": "decline"} for key in asked}} if asked else {}
+    # The state is the server's own and goes back as it came; without one the next request has none.
+    return {**members, "requestState": result["requestState"]} if "requestState" in result else members
 
 
 def _malformed(url: str, why: str) -> Malformed:

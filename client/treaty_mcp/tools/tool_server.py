@@ -14,7 +14,7 @@ from typing import Any
 
 from mcp import types
 from mcp.server import Server, ServerRequestContext
-from mcp.server.caching import CacheHint
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS
@@ -29,6 +29,14 @@ from .tool import Tool
 
 PROOF = "treaty/proof"
 """The member of `_meta` that has the proof of a result."""
+_CACHED: tuple[CacheableMethod, ...] = (
+    "tools/list",
+    "resources/list",
+    "resources/templates/list",
+    "resources/read",
+    "prompts/list",
+    "server/discover",
+)
 MAX_CALLS = 32
 # A registry or an agent that is asked has deadlines of its own; this one is for all of them together.
 PATIENCE = 120.0
@@ -57,12 +65,11 @@ class ToolServer:
             "treaty",
             version=__version__,
             instructions=instructions,
-            cache_hints=dict.fromkeys(
-                ("tools/list", "resources/list", "resources/read", "prompts/list", "server/discover"), LIFETIME
-            ),
+            cache_hints=dict.fromkeys(_CACHED, LIFETIME),
             on_list_tools=self._list,
             on_call_tool=self._call,
             on_list_resources=self._list_documents,
+            on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_document,
             on_list_prompts=self._list_prompts,
         )
@@ -119,6 +126,11 @@ class ToolServer:
             raise MCPError(INVALID_PARAMS, f"There is no such document: {line(str(error))}", data) from error
         contents = types.TextResourceContents(uri=params.uri, mime_type="text/markdown", text=result.text)
         return types.ReadResourceResult(contents=[contents], **_proof(result.proof))
+
+    async def _list_templates(
+        self, context: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
 
     async def _list_prompts(self, context: _Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         return types.ListPromptsResult(prompts=[])
