@@ -184,7 +184,7 @@ def _upstream(target: tuple[str, ...], options: Options) -> ProcessUpstream | En
 def _report(server: str) -> Any:
     def report(changes: list[ToolChange], found: ToolList) -> None:
         # Standard error is the log of the host; standard output has the messages.
-        lines = [f"treaty mcp guard: {server} has other tools than its owner accepted.", *map(str, changes)]
+        lines = [f"Blocked: {server} has other tools than its owner accepted.", *map(str, changes)]
         print("\n".join(lines), f"\nAccept with: {_command(server, found.digest)}", file=sys.stderr, flush=True)
 
     return report
