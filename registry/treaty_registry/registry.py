@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
@@ -29,7 +30,7 @@ from .admission.spent_tokens import SpentTokens, sweep
 from .admission.uploads import Uploads
 from .codes import RegistryIdentityCode
 from .data_directory import check_new, create_log, no_leaves, open_operator, open_record, running_database
-from .keys import Operator, Testimony
+from .keys import Operator
 from .log.changes import Changes
 from .log.checkpoints import RENEWAL, Head
 from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime

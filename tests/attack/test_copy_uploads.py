@@ -17,20 +17,20 @@ PIECE = bytes(1 << 20)
 
 @pytest.mark.threat(73)
 async def test_what_follows_the_end_of_compressed_bytes_is_not_kept() -> None:
-    taken = 0
+    count = 0
 
     async def chunks() -> AsyncIterator[bytes]:
-        nonlocal taken
+        nonlocal count
         yield gzip.compress(b"head")
-        while taken < 64:
-            taken += 1
+        while count < 64:
+            count += 1
             yield PIECE
 
     body = Body(chunks(), gzipped=True)
     assert await body.read(4) == b"head"
     with pytest.raises(Ended):
         await body.read(1)
-    assert taken <= 1
+    assert count <= 1
 
 
 @pytest.mark.threat(73)

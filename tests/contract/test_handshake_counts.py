@@ -63,7 +63,7 @@ class Counting:
             self.counts["calls"] += 1
 
 
-async def test_a_resumed_handshake_without_code_takes_few_calls_tasks_and_timers(tmp_path: Path) -> None:
+async def test_a_code_free_resumption_takes_few_calls_and_tasks(tmp_path: Path) -> None:
     protocols = LocalProtocols([PROTOCOL])
     (uri,) = protocols.uris
     seller = Agent(Identity.create(), protocols, home=tmp_path / "seller")

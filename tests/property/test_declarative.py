@@ -65,7 +65,7 @@ def test_002_08_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> No
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=examples(200), deadline=None)
-def test_002_09_and_17_every_call_ends_once_whatever_the_network_does(seed: int) -> None:
+def test_002_09_and_17_every_call_ends_once(seed: int) -> None:
     asyncio.run(talk(random.Random(seed)))
 
 

@@ -192,8 +192,8 @@ class Witnessing(RuleBasedStateMachine):
 
     def submit(self, history: History, new: int, old: int | None) -> None:
         latest = self.witness.latest(ORIGIN)
-        known = latest.checkpoint.size if latest else 0
-        small = min(known if old is None else old, new)
+        size = latest.checkpoint.size if latest else 0
+        small = min(size if old is None else old, new)
         self.send(history.request(small, new), history.checkpoint(new))
 
     def send(self, request: AddCheckpoint, head: Checkpoint) -> None:
@@ -207,8 +207,8 @@ class Witnessing(RuleBasedStateMachine):
             return
         assert open_checkpoint(request.note + line, LOG.verifier, self.witness.key).time == NOW
         if latest is not None:
-            known = latest.checkpoint
-            verify_consistency(known.size, head.size, known.root, head.root, request.proof)
+            checkpoint = latest.checkpoint
+            verify_consistency(checkpoint.size, head.size, checkpoint.root, head.root, request.proof)
         self.cosigned.append(head)
 
 

@@ -63,8 +63,8 @@ class Wish:
 
 @cache
 def _signed(authors: tuple[Any, ...], body: kinds.Body) -> tuple[bytes, str]:
-    made = signed(body, *authors)
-    return made.leaf, made.id
+    statement = signed(body, *authors)
+    return statement.leaf, statement.id
 
 
 def draw(rng: Random) -> list[Wish]:

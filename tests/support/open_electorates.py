@@ -30,9 +30,9 @@ def anchor(number: int) -> Signer:
 
 def parameters(epoch_seconds: int = 100) -> Parameters:
     """Return the parameters of an open electorate with anchors that are mature at once."""
-    made = open_parameters(ANCHORS, Blob(hex_digest(SUFFIX_LIST), len(SUFFIX_LIST)), epoch_seconds=epoch_seconds)
-    assert made.reputation is not None
-    return msgspec.structs.replace(made, reputation=msgspec.structs.replace(made.reputation, mature_epochs=1))
+    body = open_parameters(ANCHORS, Blob(hex_digest(SUFFIX_LIST), len(SUFFIX_LIST)), epoch_seconds=epoch_seconds)
+    assert body.reputation is not None
+    return msgspec.structs.replace(body, reputation=msgspec.structs.replace(body.reputation, mature_epochs=1))
 
 
 def draft(epoch_seconds: int = 100) -> Draft:

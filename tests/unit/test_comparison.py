@@ -72,4 +72,4 @@ def test_a_change_of_an_operation(change: dict[str, Any], is_breaking: bool, fac
 def test_a_removed_operation_breaks_and_an_added_one_does_not() -> None:
     other = msgspec.structs.replace(OLD, name="ask")
     assert operation_changes([OLD], [OLD]) == []
-    assert [(found.name, found.is_breaking) for found in operation_changes([OLD], [other])] == [("ask", False), ("find", True)]
+    assert [(change.name, change.is_breaking) for change in operation_changes([OLD], [other])] == [("ask", False), ("find", True)]

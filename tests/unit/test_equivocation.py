@@ -74,13 +74,13 @@ def test_a_log_that_signs_another_root_each_time_fills_no_disk(tmp_path: Path, m
         assert keep(tmp_path / "home", proof).exists()
         assert witness.keep(proof).exists()
     for folder in (tmp_path / "home", tmp_path / "witness" / "evidence"):
-        kept = [*folder.iterdir()]
-        assert len(kept) == 3
-        assert all(Equivocation.parse(file.read_bytes()).verify() for file in kept)
+        proofs = [*folder.iterdir()]
+        assert len(proofs) == 3
+        assert all(Equivocation.parse(file.read_bytes()).verify() for file in proofs)
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "home").iterdir()} == {0o600}
     # Another log has its own.
     other = Equivocation.of(OTHER_LOG.verifier, HISTORY.note(8, OTHER_LOG), FORK.note(8, OTHER_LOG))
-    assert keep(tmp_path / "home", other) not in kept
+    assert keep(tmp_path / "home", other) not in proofs
     assert len([*(tmp_path / "home").iterdir()]) == 4
 
 

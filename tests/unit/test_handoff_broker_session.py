@@ -94,15 +94,15 @@ class Meeting:
 def meeting(play: Callable[[Meeting], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Simulation([FOLDER]) as simulation:
-            made = Meeting(simulation)
-            async with simulation.serving(made.broker):
-                await play(made)
+            meeting = Meeting(simulation)
+            async with simulation.serving(meeting.broker):
+                await play(meeting)
 
     run(main())
 
 
 @pytest.mark.threat(240)
-def test_004_23_agents_that_meet_at_a_broker_hand_off_to_each_other() -> None:
+def test_004_23_agents_hand_off_through_a_broker() -> None:
     async def play(made: Meeting) -> None:
         async with made.join("anna") as (anna, from_anna), made.join("ben") as (ben, _), made.join("eve") as (eve, _):
             task = message(TASK, "anna", "ben")
@@ -123,7 +123,7 @@ def test_004_23_agents_that_meet_at_a_broker_hand_off_to_each_other() -> None:
     meeting(play)
 
 
-def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> None:
+def test_004_11_a_group_gets_messages_once_without_a_member() -> None:
     async def play(made: Meeting) -> None:
         async with AsyncExitStack() as stack:
             anna, send = await stack.enter_async_context(made.join("anna"))
@@ -133,8 +133,8 @@ def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> 
                 for task in tasks[:2]:
                     await send.call("handOff", message=task)
                 await anna.has("COMPLETED", "COMPLETED")
-                given = [*ben.messages, *cleo.messages]
-                assert sorted(entry["metadata"]["message_id"] for entry in given) == sorted(
+                messages = [*ben.messages, *cleo.messages]
+                assert sorted(entry["metadata"]["message_id"] for entry in messages) == sorted(
                     entry["metadata"]["message_id"] for entry in tasks[:2]
                 )
             await made.until_away("cleo")
@@ -146,7 +146,7 @@ def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> 
     meeting(play)
 
 
-def test_004_25_a_member_of_a_group_answers_a_question_to_the_group() -> None:
+def test_004_25_a_member_answers_a_question_to_its_group() -> None:
     async def play(made: Meeting) -> None:
         async with made.join("anna") as (anna, send), made.join("ben", groups=["pool"]) as (ben, _):
             question = message(Kind.REQUEST_INFORMATION, "anna", "pool")
@@ -163,7 +163,7 @@ def test_004_25_a_member_of_a_group_answers_a_question_to_the_group() -> None:
 
 
 @pytest.mark.threat(240)
-def test_004_22_messages_wait_for_a_member_that_is_away_the_most_urgent_first() -> None:
+def test_004_22_urgent_messages_reach_a_returning_member_first() -> None:
     async def play(made: Meeting) -> None:
         async with made.join("anna") as (_, send):
             async with made.join("ben"):
@@ -205,7 +205,7 @@ def test_004_24_the_broker_routes_by_type_priority_and_data() -> None:
     meeting(play)
 
 
-def test_004_37_agents_at_a_broker_react_to_events_without_a_coordinator() -> None:
+def test_004_37_agents_react_to_events_without_coordinator() -> None:
     async def play(made: Meeting) -> None:
         wants: Mapping[str, Any] = {"kinds": ["NOTIFICATION"], "where": {"event": "LINE_RESTORED"}}
         async with (

@@ -33,23 +33,23 @@ def test_an_empty_file_is_a_development_electorate(tmp_path: Path) -> None:
 
 
 def test_what_is_said_stands_and_the_rest_is_filled_up(tmp_path: Path) -> None:
-    made = stated(tmp_path, "horizon_epochs = 7\nover_none = [3, 1]\n[credit]\npairs = 9\n")
+    statement = stated(tmp_path, "horizon_epochs = 7\nover_none = [3, 1]\n[credit]\npairs = 9\n")
     credit = msgspec.structs.replace(development_parameters().credit, pairs=9)
     expected = msgspec.structs.replace(development_parameters(), horizon_epochs=7, over_none=(3, 1), credit=credit)
-    assert made == Draft(expected)
+    assert statement == Draft(expected)
     assert read_draft(write(tmp_path, 500)) == draft(500)
 
 
 def test_the_installed_suffix_list_is_the_default(tmp_path: Path) -> None:
-    made = stated(tmp_path, f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS)}')
+    statement = stated(tmp_path, f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS)}')
     installed = resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
-    assert made == Draft(open_parameters(ANCHORS, Blob(hex_digest(installed), len(installed))), installed)
+    assert statement == Draft(open_parameters(ANCHORS, Blob(hex_digest(installed), len(installed))), installed)
 
 
 def test_witnesses_are_listed(tmp_path: Path) -> None:
     key = str(SignerKey("witness.example", KeyType.COSIGNATURE, bytes(32)).verifier)
-    made = stated(tmp_path, f'[witnesses]\nkeys = ["{key}"]\nquorum = 1\n')
-    assert made.parameters.witnesses == Witnesses((key,), 1)
+    statement = stated(tmp_path, f'[witnesses]\nkeys = ["{key}"]\nquorum = 1\n')
+    assert statement.parameters.witnesses == Witnesses((key,), 1)
 
 
 @pytest.mark.parametrize(

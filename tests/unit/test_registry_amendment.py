@@ -72,12 +72,12 @@ async def test_an_amendment_is_shown_and_holds_after_its_notice(tmp_path: Path, 
         announced = await registry.announce(amended(quorum_share=5))
         assert (announced.epoch, announced.holds) == (None, NOW + 1 + HORIZON)
         async with reader(registry) as api:
-            said = (await api.get("/log")).json()
-            assert (said["announced"], said["holds"]) == (announced.statement, announced.holds)
-            assert said["constitution"] == status.constitution
-            shown = await page(api, "/log")
-            assert all(text in shown.text for text in (status.constitution, "quorum_share: 4 → 5", "taken back or replaced"))
-            assert all(f"/statements/{one.statement}" in shown.links for one in (announced, dropped))
+            answer = (await api.get("/log")).json()
+            assert (answer["announced"], answer["holds"]) == (announced.statement, announced.holds)
+            assert answer["constitution"] == status.constitution
+            view = await page(api, "/log")
+            assert all(text in view.text for text in (status.constitution, "quorum_share: 4 → 5", "taken back or replaced"))
+            assert all(f"/statements/{one.statement}" in view.links for one in (announced, dropped))
         await log(registry, ballot(registry), voter)
         clock.seconds = HORIZON
         assert await closed(registry) == 1

@@ -25,10 +25,10 @@ NOTE = b"a note"
 @asynccontextmanager
 async def host(*, status: str = "200 OK", body: bytes = NOTE, silent: bool = False) -> AsyncIterator[tuple[str, list[str]]]:
     """A host that answers each request in this way: its URL, and the first lines of the requests that it got."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode())
+        requests.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode())
         if silent:
             await asyncio.sleep(60)
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
@@ -38,7 +38,7 @@ async def host(*, status: str = "200 OK", body: bytes = NOTE, silent: bool = Fal
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}", asked
+        yield f"http://127.0.0.1:{port}", requests
     finally:
         server.close()
 

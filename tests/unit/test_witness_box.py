@@ -40,12 +40,12 @@ class Witness:
 
     def shown(self) -> list[bytes]:
         """The envelopes in all pages."""
-        found: list[bytes] = []
+        leaves: list[bytes] = []
         start = 0
         while (page := read_page(self.boxes.page(hex_digest(ORIGIN.encode()), start)))[0] > start:
             start = page[0]
-            found += [each.leaf for each in page[1]]
-        return found
+            leaves += [each.leaf for each in page[1]]
+        return leaves
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.data.rglob("*.json"))

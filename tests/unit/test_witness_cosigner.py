@@ -161,8 +161,8 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
             store.key(name)
         assert refusal.value.code == code
     assert not (tmp_path / "witness.key").exists()
-    made = store.key(NAME)
-    assert store.key(NAME) == store.key(None) == made
+    key = store.key(NAME)
+    assert store.key(NAME) == store.key(None) == key
     assert (tmp_path / "witness.key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict) as other:
         store.key("other.example")

@@ -178,12 +178,12 @@ async def _called(function: Callable[..., Any], operation: Operation, arguments:
         if not inspect.isasyncgenfunction(function):
             return await functions.call(context, operation, arguments)
         async with aclosing(functions.items(context, operation, arguments)) as items:
-            taken = []
+            first_items = []
             async for item in items:
-                taken.append(item)
-                if len(taken) == _MAX_ITEMS:
+                first_items.append(item)
+                if len(first_items) == _MAX_ITEMS:
                     break
-            return taken
+            return first_items
     finally:
         functions.close()
 

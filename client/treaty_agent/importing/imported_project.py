@@ -158,9 +158,9 @@ class ImportedProject:
 
     @property
     def _origin(self) -> str:
-        found = self._description
-        title, version = quoted(found.title, MAX_ABOUT // 5), quoted(found.version, 40)
-        parts = [f"{found.kind} description", *([title] if title else []), *([f"version {version}"] if version else [])]
+        description = self._description
+        title, version = quoted(description.title, MAX_ABOUT // 5), quoted(description.version, 40)
+        parts = [f"{description.kind} description", *([title] if title else []), *([f"version {version}"] if version else [])]
         size = f"{len(self._data):,} bytes, SHA-256 `{hex_digest(self._data)}`"
         return f"Made from the {' '.join(parts)} ({size}). Texts in quotation marks are its own."
 

@@ -265,9 +265,9 @@ class ModelNegotiator:
 
     async def _kept(self, document: NegotiatedDocument) -> Handler | None:
         """Return the code that this agent keeps for a document: the same hash needs no model."""
-        kept = await self._situation.written(document.text) if self._situation.written is not None else None
-        self._is_kept = kept is not None
-        return Handler(read_project(kept.files), kept) if kept is not None else None
+        store = await self._situation.written(document.text) if self._situation.written is not None else None
+        self._is_kept = store is not None
+        return Handler(read_project(store.files), store) if store is not None else None
 
     async def _task_for(self, document: str) -> Task:
         if self._task is None or self._task.document.text != document:

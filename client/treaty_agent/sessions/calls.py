@@ -32,6 +32,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -51,7 +52,7 @@ from treaty_io.errors import PeerUnavailable
 from treaty_sandbox.schemas import measure
 
 from ..transport.parting import SessionParting
-from .call_context import CallOrigin, next_trace
+from .call_context import CallOrigin, current_call, next_trace
 from .handler_host import HostedHandler
 from .interfaces import Step
 from .middleware import Call, CallPipeline, described_call
@@ -210,7 +211,7 @@ class CallTable:
         return self._error is not None
 
     def refuse(self, error: TreatyError) -> None:
-        """Take no further calls. Open ones go on."""
+        """Take no further calls, except those that functions under way make back to the peer. Open ones go on."""
         self._error = self._error or error
 
     def end(self, error: TreatyError) -> None:
@@ -224,7 +225,7 @@ class CallTable:
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
             sent = call.given_to is not None and self._session.is_reissued and not call.has_begun and not call.is_unread(error)
             why = f"The session ended ({error.code}): {error.message}"
-            call.settle(call.unknown(why, error.peer_code) if sent else error)
+            call.settle(call.unknown(why, error.peer_code) if sent else copy(error))
 
     # The caller's side
 
@@ -283,10 +284,15 @@ class CallTable:
 
     def _enter(self, call: OpenCall) -> OpenCall:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
-        if self._error is not None:
-            raise self._noted(self._error)
+        if self._error is not None and (self._ended_by is not None or not self._is_calling_back()):
+            raise self._noted(copy(self._error))
         self._open[call.number] = call
         return call
+
+    def _is_calling_back(self) -> bool:
+        """Return whether this code works for a call of the peer in this session, which may need an answer of the peer."""
+        served, origin = current_call(), self._session.own_origin()
+        return served is not None and (served.session, served.peer) == (origin.session, origin.peer)
 
     def _noted(self, error: TreatyError) -> TreatyError:
         # Made when needed: a set of weak references costs more than a call.

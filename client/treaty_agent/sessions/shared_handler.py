@@ -361,9 +361,9 @@ class SharedHandler(CallingSession):
     def _make_way(self, peer: ProvedPeer) -> None:
         """Remove the member in the place of a DID for the agent that proved it. Only a proof can: whoever claims the DID would
         cut its owner off."""
-        former = self._members.get(peer.did)
-        if former is not None:
-            self.expel(former, Refused(SessionCode.PEER, "A later connection of the same DID took this one's place."))
+        previous = self._members.get(peer.did)
+        if previous is not None:
+            self.expel(previous, Refused(SessionCode.PEER, "A later connection of the same DID took this one's place."))
 
     def _after_step(self) -> None:
         waiting = 0

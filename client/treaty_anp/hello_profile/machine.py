@@ -22,8 +22,9 @@ for its next message; of several before it the last counts, so that there is one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple, Unpack
+
+from msgspec import structs
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.printable import printable
@@ -140,7 +141,7 @@ class Machine(Core):
     @property
     def accepts_input(self) -> bool:
         """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
-        if not self.application.is_full or not self._generation.peer:
+        if not self.application.inbox.is_full or not self._generation.peer:
             return True
         return self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
 
@@ -466,11 +467,6 @@ class ApplicationMessages:
         self._early, self._known_reader = 0, known_reader
         self._announced: CallMetadata | None = None
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no further message of the peer can be kept."""
-        return self.inbox.is_full
-
     def send(self, payload: bytes, early: bool, metadata: CallMetadata | None, now: float) -> list[Action]:
         """Send a message, or keep it until the session runs. See `commands.Send`."""
         core = self._core
@@ -552,4 +548,4 @@ def _later(kept: WaitingMessage, now: float) -> CallMetadata | None:
     metadata = kept.metadata
     if metadata is None or metadata.timeout is None:
         return metadata
-    return replace(metadata, timeout=max(metadata.timeout - round(1000 * (now - kept.at)), 0))
+    return structs.replace(metadata, timeout=max(metadata.timeout - round(1000 * (now - kept.at)), 0))

@@ -147,7 +147,7 @@ async def audit(
     mirror = Mirror(folder, trusted, evidence)
     # Other anchors change results of all epochs, so nothing of such a replay is another one's.
     snapshots = Snapshots(folder, own_key) if own_key is not None and options.anchors is None else None
-    async with RegistryClient(registry.base_url, network) as client:
+    async with RegistryClient(registry.base_url, network) as client, client.advising():
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
         workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
@@ -182,7 +182,7 @@ async def audit(
             return _reported(run, signed, _known(replay.facts, options.anchors or ()), begun)
 
 
-def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ...], begun: int) -> AuditReport:
+def _reported(run: AuditedReplay, signed: SignedCheckpoint, keys: tuple[str, ...], begun: int) -> AuditReport:
     decisions = tuple(run.decisions)
     return AuditReport(
         signed.checkpoint.origin,
@@ -191,7 +191,7 @@ def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ..
         decisions,
         run.witnesses,
         run.newest,
-        known,
+        keys,
         run.is_open,
         run.constitution,
         begun,

@@ -110,20 +110,20 @@ class Retrieval:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def page(self, query: Query, known: Uses | None = None) -> Page:
+    async def page(self, query: Query, cache: Uses | None = None) -> Page:
         """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`.
 
-        `known`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
+        `cache`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
         """
         if query.topic is not None and not is_topic(query.topic):
             raise Malformed(SearchCode.QUERY, "A topic is one to four lower-case names joined by '/'.")
-        words, chosen = search.terms(query.text), facets.words(query.filters)
-        terms = [*words, *(Term(word, False) for word in chosen), Term(f"/{query.topic or ''}", False)]
+        words, facet_words = search.terms(query.text), facets.words(query.filters)
+        terms = [*words, *(Term(word, False) for word in facet_words), Term(f"/{query.topic or ''}", False)]
         number, at = (None, _BEFORE_ALL) if query.cursor is None else _parse_cursor(query.cursor, len(terms) - 1)
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
-        uses = await self._uses(terms, {} if known is None else known)
+        uses = await self._uses(terms, {} if cache is None else cache)
         if not all(uses):
             return Page([], None)
         if number is None:
@@ -138,22 +138,22 @@ class Retrieval:
         at_most = len(summaries) if query.cursor is None and following is None else min(map(_postings, uses))
         return Page(summaries, following, "words" if number < len(words) else "newest", at_most)
 
-    async def culprits(self, query: Query, known: Uses) -> list[str]:
+    async def culprits(self, query: Query, cache: Uses) -> list[str]:
         """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some.
 
-        `known`: of the `page` without results.
+        `cache`: of the `page` without results.
         """
         # A few searches of one result. There are no more parts than facets and two.
-        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), known)).protocols]
+        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), cache)).protocols]
 
-    async def _uses(self, terms: Sequence[Term], known: Uses) -> list[dict[str, int]]:
-        missing = [term for term in dict.fromkeys(terms) if term not in known]
+    async def _uses(self, terms: Sequence[Term], cache: Uses) -> list[dict[str, int]]:
+        missing = [term for term in dict.fromkeys(terms) if term not in cache]
         if missing:
             lasts = [term.text + _LAST if term.prefix else term.text for term in missing]
-            known.update((term, {}) for term in missing)
+            cache.update((term, {}) for term in missing)
             for row in await self._pool.fetch(_USES, [term.text for term in missing], lasts, MAX_COMPLETIONS):
-                known[missing[row["number"] - 1]][row["word"]] = row["uses"]
-        return [known[term] for term in terms]
+                cache[missing[row["number"] - 1]][row["word"]] = row["uses"]
+        return [cache[term] for term in terms]
 
     async def _walk(
         self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]
@@ -168,11 +168,11 @@ class Retrieval:
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         summaries: list[Summary] = []
         ends: list[tuple[int, int]] = []
-        allowed, chosen = facets.states(query.filters), facets.words(query.filters)
+        allowed, facet_words = facets.states(query.filters), facets.words(query.filters)
         for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
             rows = await self._pool.fetch(
                 _PAGE.format(postings=postings),
-                *(*at, most, search.query(terms) or None, query.topic, better, allowed, chosen, *words),
+                *(*at, most, search.query(terms) or None, query.topic, better, allowed, facet_words, *words),
             )
             for row in rows:
                 at = row["at_place"], row["at_index"]

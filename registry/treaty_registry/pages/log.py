@@ -252,15 +252,17 @@ def outline(index: int, leaf: bytes, origin: str) -> EntryView:
     )
 
 
-def _members(made: Statement, origin: str) -> Iterator[Member]:
-    for name, value in msgspec.to_builtins(made.body).items():
-        typed = getattr(made.body, name)
+def _members(statement: Statement, origin: str) -> Iterator[Member]:
+    for name, value in msgspec.to_builtins(statement.body).items():
+        typed = getattr(statement.body, name)
         # Structs within a body are shown member by member.
         nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
         for part, one in nested:
             label = name if part is None else f"{name}.{part}"
-            links = list(meanings.links(made.type, label, one, origin))
-            yield Member(label, meanings.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
+            links = list(meanings.links(statement.type, label, one, origin))
+            yield Member(
+                label, meanings.meaning(statement.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES)
+            )
 
 
 def _other(index: int, leaf: bytes) -> EntryView:

@@ -128,8 +128,8 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     if not rows.record:
         raise unknown_protocol(uri)
     record = rows.record[0].record
-    chosen = chosen_handler(record)
-    ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
+    handler_view = chosen_handler(record)
+    ordered = sorted(record.handlers, key=lambda handler: handler is not handler_view)
     document, dates, handlers = await asyncio.gather(
         inspection.document(record.hash),
         published_at(views.registry.pool, [uri]),
@@ -139,7 +139,7 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     published = views.registry.head.published
     evidence = Evidence(
         record,
-        chosen,
+        handler_view,
         not isinstance(document, Unreadable),
         first.package if first else None,
         first.signature if first else None,
@@ -164,14 +164,14 @@ def _context(
     rows: _Rows,
 ) -> Mapping[str, object]:
     versions, first = in_order(rows.versions), handlers[0] if handlers else None
-    chosen, package = evidence.handler, evidence.package
+    handler, package = evidence.handler, evidence.package
     return {
         "record": record,
         "document": document,
         "package": package,
         "operations": first.operations if first else None,
         "vectors": first.vectors if first else None,
-        "chosen": chosen,
+        "chosen": handler,
         "handlers": handlers,
         "more_handlers": more,
         "declarative": DECLARATIVE,
@@ -185,7 +185,7 @@ def _context(
         "speakers": rows.speakers[:MAX_SHOWN],
         "more_speakers": len(rows.speakers) > MAX_SHOWN,
         "speaker_count": min(len(rows.speakers), MAX_SPEAKERS),
-        "snippets": _snippets(record, chosen, package),
+        "snippets": _snippets(record, handler, package),
     }
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import parse_qsl
+
+from msgspec import structs
 
 from treaty_anp import frame, transcript
 from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol
@@ -89,14 +91,14 @@ def read_form(body: bytes) -> dict[str, str]:
     return {name: value for name, value in sent if name in FIELDS}
 
 
-def replay(given: Mapping[str, str]) -> Replay:
+def replay(inputs: Mapping[str, str]) -> Replay:
     """Return the replay of a transcript, or else of two descriptions. Raises `TreatyError` for anything else."""
-    if sum(len(text.encode("utf-8", "replace")) for text in given.values()) > MAX_REPLAYED:
+    if sum(len(text.encode("utf-8", "replace")) for text in inputs.values()) > MAX_REPLAYED:
         raise TooLarge(HttpCode.TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
-    if text := given.get("transcript", "").strip():
+    if text := inputs.get("transcript", "").strip():
         # A form sends lines that end in CR LF, and the digest is of lines that end in LF.
         return _of_transcript(text.replace("\r\n", "\n").encode("utf-8", "replace") + b"\n")
-    first, second = given.get("first", "").strip(), given.get("second", "").strip()
+    first, second = inputs.get("first", "").strip(), inputs.get("second", "").strip()
     if not first or not second:
         raise Malformed(
             HttpCode.REQUEST, "Paste a transcript, or the descriptions of two agents.", fix="Try one of the examples."
@@ -115,13 +117,13 @@ def _of_transcript(data: bytes) -> Replay:
         # The arguments of a transcript are checked for their form, and not for their types.
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
-    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
+    uri = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     return Replay(
         ("the agent that connects", "the agent that answers"),
         verdicts,
         steps,
         count_steps(notes) - len(steps),
-        outcome_of(notes) or (f"They chose {chosen}." if chosen else ""),
+        outcome_of(notes) or (f"They chose {uri}." if uri else ""),
         0 if notes[0].name == "initiator" else 1,
     )
 
@@ -140,10 +142,10 @@ def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     if notes[0].name == "responder":
         return judged(own, hellos.parse(message, "sourceHello"), arguments.get("provides") or {})
     answer = hellos.parse(message, "destinationHello")
-    chosen = answer.selected_protocol or (arguments.get("known_uri") if answer.used_protocol_hash else None)
+    selected = answer.selected_protocol or (arguments.get("known_uri") if answer.used_protocol_hash else None)
     return [
         Judgement(uri, "chosen", "The other side chose it.")
-        if uri == chosen
+        if uri == selected
         else Judgement(uri, "dropped", "The other side did not choose it. Its own transcript has the reason.")
         for uri in own.candidate_protocols
     ]
@@ -158,7 +160,7 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
     verdicts = []
     for uri in source.candidate_protocols:
         try:
-            alone = choose(own, replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
+            alone = choose(own, structs.replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
         except TreatyError as error:
             verdicts.append(Judgement(uri, "dropped", error.message))
             continue
@@ -170,8 +172,8 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
             )
             verdicts.append(Judgement(uri, "chosen", why))
         else:
-            taken = agreement.uri if agreement is not None else "another one"
-            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {taken} comes before it."))
+            winner = agreement.uri if agreement is not None else "another one"
+            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {winner} comes before it."))
     return verdicts
 
 
@@ -197,7 +199,7 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
         candidate_protocols=tuple(uri for uri in offered if uri not in unequal),
         candidate_roles={uri: protocol.role for uri, protocol in offered.items() if protocol.role},
     )
-    own = replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
+    own = structs.replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
     # A description does not say which roles fit. Two different roles are taken to fit.
     provides = {
         uri: Provided(theirs.digest or _UNKNOWN, False, theirs.role, _fitting(offered.get(uri), theirs))
@@ -208,12 +210,14 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
     for uri in unequal:
         by_uri[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
     verdicts = [by_uri[uri] for uri in offered]
-    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
+    selected = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     steps = [
         _step("sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
-        _step("received", "destinationHello", f"selects {brief(chosen)}" if chosen else "selects nothing"),
+        _step("received", "destinationHello", f"selects {brief(selected)}" if selected else "selects nothing"),
     ]
-    outcome = f"They would speak {chosen}." if chosen else "They have no protocol in common. They would have to negotiate one."
+    outcome = (
+        f"They would speak {selected}." if selected else "They have no protocol in common. They would have to negotiate one."
+    )
     return Replay((first.name, second.name), verdicts, steps, 0, outcome)
 
 

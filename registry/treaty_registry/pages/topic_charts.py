@@ -111,10 +111,10 @@ def meter(candidate: Counted, transcript: Transcript, series: int) -> Markup:
     return charts.meter(support, over, total, quorum, series, title)
 
 
-def first_choices(heard: CountedVoice, order: Sequence[CountedChoice]) -> str:
+def first_choices(voice: CountedVoice, order: Sequence[CountedChoice]) -> str:
     """Return the first choices of a voice, for a table."""
     names = {choice.hash: choice.name for choice in order}
-    return ", ".join(names.get(choice, "not known") for choice in heard.firsts)
+    return ", ".join(names.get(choice, "not known") for choice in voice.firsts)
 
 
 def _cluster_bar(cluster: Cluster, order: Mapping[str, CountedChoice]) -> Bar:

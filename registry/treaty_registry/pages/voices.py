@@ -36,11 +36,11 @@ class Cluster:
     voices: int = 0
     by_choice: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, heard: CountedVoice) -> None:
+    def add(self, voice: CountedVoice) -> None:
         """Count a voice."""
-        self.weight += int(heard.voice.counts)
+        self.weight += int(voice.voice.counts)
         self.voices += 1
-        for choice, weight in heard.firsts.items():
+        for choice, weight in voice.firsts.items():
             self.by_choice[choice] += weight
 
 
@@ -55,16 +55,16 @@ def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[Co
 def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[Cluster], Cluster | None]:
     """Return the heaviest clusters, and the sum of the others if there are more."""
     clusters: dict[str, Cluster] = {}
-    for heard in voices:
-        clusters.setdefault(heard.voice.cluster, Cluster(heard.voice.cluster)).add(heard)
+    for voice in voices:
+        clusters.setdefault(voice.voice.cluster, Cluster(voice.voice.cluster)).add(voice)
     ordered = sorted(clusters.values(), key=lambda cluster: (-cluster.weight, cluster.name))
     others = {cluster.name for cluster in ordered[MAX_CLUSTERS:]}
     if not others:
         return ordered, None
     rest = Cluster(f"{len(others)} more clusters")
-    for heard in voices:
-        if heard.voice.cluster in others:
-            rest.add(heard)
+    for voice in voices:
+        if voice.voice.cluster in others:
+            rest.add(voice)
     return ordered[:MAX_CLUSTERS], rest
 
 

@@ -131,14 +131,14 @@ class TopicHistory:
         """Return the votes for candidates at the newest decisions among the first `size` leaves, oldest first, without
         withdrawn transcripts."""
         rows = await self._pool.fetch(_EARLIER, topic, size, MAX_EPOCHS)
-        counted = [await self._counted(row["transcript"]) for row in reversed(rows)]
-        return [approvals for approvals in counted if approvals is not None]
+        curves = [await self._counted(row["transcript"]) for row in reversed(rows)]
+        return [approvals for approvals in curves if approvals is not None]
 
     async def newest(self, topics: Sequence[str]) -> Mapping[str, Approvals]:
         """Return topic → the votes at its newest decision, of a few topics. Withdrawn transcripts are left out."""
         rows = await self._pool.fetch(_NEWEST, list(topics))
-        counted = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
-        return {topic: approvals for topic, approvals in counted.items() if approvals is not None}
+        by_topic = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
+        return {topic: approvals for topic, approvals in by_topic.items() if approvals is not None}
 
     async def votes(self, topic: str, electorate: Electorate, principals: Sequence[str], size: int) -> Mapping[str, list[Vote]]:
         """Return principal → the votes of its DIDs, as they stood among the first `size` leaves."""
@@ -163,8 +163,8 @@ class TopicHistory:
                 idle[row["document"].hex()] += 1
             else:
                 pairs[row["document"].hex()].add(pair)
-        counted = {document: frozenset(agents) for document, agents in pairs.items()}
-        return ReportedPairs(counted, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
+        agents_of = {document: frozenset(agents) for document, agents in pairs.items()}
+        return ReportedPairs(agents_of, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
 
     async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""

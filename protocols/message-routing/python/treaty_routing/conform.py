@@ -31,8 +31,8 @@ _FIELDS = {"id": str, "content": str, "role": str, "cause_by": str, "sent_from":
 
 def message(sender: str, *recipients: str, **parts: Any) -> dict[str, Any]:
     """Return a message with all its fields."""
-    known = {"id": uuid.uuid4().hex, "content": "hello", "instruct_content": None, "role": "user"}
-    return {**known, "cause_by": "Conform", "sent_from": sender, "send_to": list(recipients), **parts}
+    base = {"id": uuid.uuid4().hex, "content": "hello", "instruct_content": None, "role": "user"}
+    return {**base, "cause_by": "Conform", "sent_from": sender, "send_to": list(recipients), **parts}
 
 
 class Members(Foreign):
@@ -220,12 +220,12 @@ class Host(Foreign):
             finally:
                 ended.set()
 
-    async def works(self, *given: dict[str, Any]) -> list[dict[str, Any]]:
+    async def works(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
         """Give the member messages, run a round, and return the messages that it published in it."""
         self.need(self.link is not None, "No member joined at this address.")
         assert self.link is not None
         self.sent = self.came = ""
-        for each in given:
+        for each in messages:
             await self.link.say({"type": "message", "message": each})
         early = await self.link.quiet()
         self.expect(not [each for each in early if each.get("type") == "publish"], "The member works before the round begins.")
