@@ -5,21 +5,28 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+from mcp import types
+from mcp.server import Server as SdkServer
+from ports import free_port
 from tool_lists import TOOLS, changed_lists, reordered
 
 from treaty_agent.importing.imported_project import ImportedProject
 from treaty_agent.importing.mcp import McpReader
+from treaty_agent.rpc.exchange import RpcExchange
 from treaty_client.authoring.new_project import NewProtocol
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge
+from treaty_io.network.hosts import Network
 from treaty_mcp.guard.guard import MAX_PAGES, Guard
 from treaty_mcp.guard.pins import Pin
 from treaty_mcp.guard.published import PublishedInterface
 from treaty_mcp.guard.tool_list import MAX_DEPTH, MAX_TOOL, MAX_TOOLS, ToolChange, ToolList
-from treaty_mcp.guard.upstream import Message, ProcessUpstream, parse_message
+from treaty_mcp.guard.upstream import EndpointUpstream, Message, ProcessUpstream, parse_message
 
 STATELESS = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
 
@@ -62,10 +69,12 @@ class Server(ProcessUpstream):
 class Host:
     """A host of one guard. `reports`: the changes that the guard reported."""
 
-    def __init__(self, home: Path, server: Server, published: PublishedInterface | None = None) -> None:
+    def __init__(
+        self, home: Path, server: ProcessUpstream | EndpointUpstream, published: PublishedInterface | None = None
+    ) -> None:
         self.reports: list[ToolChange] = []
         self.pin = Pin(home, "the server")
-        self.server = server
+        self.server: Any = server
         self._guard = Guard(server, self.pin, lambda changes, found: self.reports.extend(changes), published)
         self._out: asyncio.Queue[Message | str | None] = asyncio.Queue()
         self._in: asyncio.Queue[Message] = asyncio.Queue()
@@ -302,6 +311,54 @@ async def test_what_is_no_tool_passes_in_both_directions(tmp_path: Path) -> None
         listed = await host.ask("tools/list", 9, **STATELESS)
         assert listed["result"]["resultType"] == "complete" and listed["result"]["ttlMs"] == 0
         assert host.server.asked == ["resources/list", "", "tools/list"]
+
+
+@asynccontextmanager
+async def endpoint() -> AsyncIterator[str]:
+    """A server of the official SDK at a URL of this machine."""
+
+    async def tools(context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name="now", input_schema={"type": "object"})])
+
+    async def call(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return types.CallToolResult(content=[], structured_content={"called": params.name})
+
+    app = SdkServer("files", instructions="Files.", on_list_tools=tools, on_call_tool=call).streamable_http_app()
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    served = asyncio.create_task(server.serve())
+    for _ in range(1000):
+        if server.started:
+            break
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        server.should_exit = True
+        await served
+
+
+@pytest.mark.parametrize("params", [STATELESS, {}], ids=["stateless", "handshake"])
+async def test_a_server_at_a_url_is_guarded_in_both_eras(tmp_path: Path, params: dict[str, Any]) -> None:
+    async with endpoint() as url:
+        upstream = EndpointUpstream(url, RpcExchange(Network(), loopback=True))
+        async with Host(tmp_path, upstream) as host:
+            if params:
+                about = {"_meta": {**params["_meta"], "io.modelcontextprotocol/clientCapabilities": {}}}
+                assert (await host.ask("server/discover", **about))["result"]["instructions"] == "Files."
+            else:
+                about = {}
+                begun = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
+                assert (await host.ask("initialize", **begun))["result"]["protocolVersion"] == "2025-06-18"
+                await host.put({"jsonrpc": "2.0", "method": "notifications/initialized"})
+            listed = await host.ask("tools/list", **about)
+            assert [tool["name"] for tool in listed["result"]["tools"]] == ["now"]
+            called = await host.ask("tools/call", name="now", arguments={}, **about)
+            assert called["result"]["structuredContent"] == {"called": "now"}
+            assert is_blocked(await host.ask("tools/call", name="run", arguments={}, **about))
+    unreachable = EndpointUpstream("https://10.0.0.1/mcp", RpcExchange(Network()))
+    async with Host(tmp_path / "other", unreachable) as host:
+        assert (await host.ask("initialize"))["error"]["code"] == -32000
 
 
 @pytest.mark.threat(441)
