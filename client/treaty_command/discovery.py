@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rich.markup import escape
 from rich.table import Column, Table
 
-from treaty_agent.discovery.client import Discoverer, Problem
+from treaty_agent.discovery.client import Discoverer, SkippedDocument
 from treaty_anp.discovery.interfaces import RemoteInterface
 from treaty_anp.discovery.parsing import DESCRIPTIONS_PATH, AgentDescription
 from treaty_consensus.errors import Malformed
@@ -76,7 +76,7 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
                 result = await remote.call(method, call_arguments)
                 return {"result": result}, [escape(json.dumps(result, ensure_ascii=False, indent=2))]
             methods = (await remote.list()).values()
-            problems = [Problem(name, error) for error in remote.problems]
+            problems = [SkippedDocument(name, error) for error in remote.problems]
             lines = [f"[bold]{escape(one.name)}[/]  {escape(one.description)}" for one in methods]
             return {"methods": [_described(one) for one in methods]}, [*lines, *map(_warning, problems)]
 
@@ -132,5 +132,5 @@ def _lines(agent: AgentDescription) -> list[object]:
     return [head, *about, f"  {where}", *remote, table if agent.protocols else "  no protocols"]
 
 
-def _warning(problem: Problem) -> str:
+def _warning(problem: SkippedDocument) -> str:
     return f"[yellow]![/] {escape(problem.url)}: {escape(problem.error.message)}  [dim]{problem.error.code}[/]"

@@ -1,4 +1,4 @@
-"""The page of error codes: each row is a member of an enum of codes."""
+"""The page of error codes: each entry is a member of an enum of codes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,16 @@ def all_codes() -> list[Code]:
     return sorted(code for found in classes if issubclass(found, Code) for code in found)
 
 
-def table(prefix: str) -> str:
-    """The table of the codes with this prefix."""
-    lines = ["| code | kind | meaning |", "|---|---|---|"]
+def every_code() -> str:
+    """The codes of each prefix, under a heading of its own: the code, its kinds and its meaning."""
+    parts, before = list[str](), ""
     for code in all_codes():
-        if code.partition(".")[0] == prefix:
-            kinds = ", ".join(kind.__name__ for kind in code.kinds) or "–"
-            lines.append(f"| `{code}` | {kinds} | {code.meaning} |")
-    return "\n".join(lines)
+        prefix = code.partition(".")[0]
+        parts += [f"\n## `{prefix}`\n"] if prefix != before else []
+        kinds = f" ({', '.join(kind.__name__ for kind in code.kinds)})" if code.kinds else ""
+        parts.append(f"- `{code}`{kinds}: {code.meaning}")
+        before = prefix
+    return "\n".join(parts)
 
 
-def every_table() -> str:
-    """The codes of each prefix, under a heading of its own."""
-    prefixes = sorted({code.partition(".")[0] for code in all_codes()})
-    return "\n\n".join(f"## `{prefix}`\n\n{table(prefix)}" for prefix in prefixes)
-
-
-GENERATORS["codes"] = every_table
+GENERATORS["codes"] = every_code

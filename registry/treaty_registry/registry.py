@@ -53,7 +53,7 @@ from .operator.boxes import WitnessBoxes
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.other_signer import OtherSigner
-from .operator.parameters import Draft, read_draft
+from .operator.parameters import ParametersDraft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
 from .operator.upkeep import Upkeep
@@ -244,7 +244,7 @@ class Registry(ReadableLog):
             await registry.sequencer.start(patience=_PATIENCE)
             if registry.nodes is not None:
                 await registry.nodes.begin(_PATIENCE)
-            await registry._announcements.begin(first or Draft(development_parameters()))
+            await registry._announcements.begin(first or ParametersDraft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)

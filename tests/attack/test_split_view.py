@@ -20,7 +20,7 @@ from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import SignerKey, add_signatures
 from treaty_consensus.log.witness import AddCheckpoint, Quorum, cosignature
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 TWO_OF_THREE = Quorum.parse(VKEYS, 2)
 
@@ -30,7 +30,7 @@ class Watched:
 
     def __init__(self, data: Path, registry: SimulatedRegistry) -> None:
         keys = [LOG_KEY.verifier]
-        self.cosigners = [Cosigner(Store(data / key.name), key, keys, lambda: registry.now) for key in WITNESSES]
+        self.cosigners = [Cosigner(WitnessStore(data / key.name), key, keys, lambda: registry.now) for key in WITNESSES]
 
     def cosign(self, registry: SimulatedRegistry, only: Iterable[int] = (0, 1, 2)) -> bytes:
         """The registry's checkpoint with what the witnesses give for it; raises what the first one that refuses says."""

@@ -42,7 +42,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.storage.blobs import BlobStore
 from treaty_registry.storage.postgres import connect
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ async def test_a_witness_gets_the_new_key_during_the_overlap(place: Place, tmp_p
         first = registry.head
         prepare(place.keys, ["log"])
         await registry.rotate(OVERLAP)
-        store, key = Store(tmp_path), witness_key("w1.example")
+        store, key = WitnessStore(tmp_path), witness_key("w1.example")
         before = Cosigner(store, key, [old], lambda: place.time.now)
         before.add_checkpoint(AddCheckpoint(0, (), first.note).format())
         proof = tuple(await registry.consistency(first.size))

@@ -26,7 +26,7 @@ from treaty_consensus.statement import Statement, parse
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 
 @dataclass
@@ -50,8 +50,8 @@ async def witnessed(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Wi
     folders = [tmp_path / "w1", tmp_path / "w2"]
     keys = []
     for folder in folders:
-        with Store(folder).held():
-            keys.append(str(Store(folder).key(f"{folder.name}.example").verifier))
+        with WitnessStore(folder).held():
+            keys.append(str(WitnessStore(folder).key(f"{folder.name}.example").verifier))
     file = tmp_path / "parameters.toml"
     file.write_text(f'electorate = "development"\n[witnesses]\nquorum = 2\nkeys = {keys}\n')
     settings = replace(settings_for(tmp_path / "registry", database), parameters=file)

@@ -114,7 +114,7 @@ async def test_the_sdks_client_sends_and_the_data_passes_both_handlers(office: O
     assert office.peers[0].did.startswith("did:key:") and office.peers[0].did != office.agent.did
 
 
-async def test_activated_extensions_are_repeated_and_never_another_version(office: Office) -> None:
+async def test_activated_extensions_are_repeated_in_their_version(office: Office) -> None:
     extensions = f"{GREETING}, {GREETING[:-3]}9.9, https://example.com/other"
     params = MessageToDict(greeting())
     answer = await office.call("SendMessage", params, **{"A2A-Extensions": extensions})
@@ -166,9 +166,7 @@ WRONG: list[tuple[object, int, str]] = [
 
 
 @pytest.mark.parametrize(("part", "code", "words"), WRONG)
-async def test_a_wrong_message_is_answered_with_its_code_and_reaches_no_function(
-    office: Office, part: object, code: int, words: str
-) -> None:
+async def test_a_wrong_message_gets_its_code_and_reaches_no_function(office: Office, part: object, code: int, words: str) -> None:
     answer = (await office.call("SendMessage", MessageToDict(message(part)))).json()
     assert (answer["error"]["code"], words in answer["error"]["message"]) == (code, True)
     info, *bad_request = answer["error"]["data"]
@@ -214,7 +212,7 @@ async def test_the_card_names_the_door_and_its_skills_are_operations(office: Off
 
 
 @pytest.mark.threat(401)
-async def test_web_pages_and_large_bodies_are_refused_before_they_are_read(office: Office) -> None:
+async def test_web_pages_and_large_bodies_are_refused_unread(office: Office) -> None:
     answer = await office.call("SendMessage", MessageToDict(greeting()), Origin="https://evil.example")
     assert (answer.status_code, answer.json()["code"]) == (403, "connection.origin")
     answer = await office.http.post(f"{office.base}/a2a", content=b"[" * (MAX_MESSAGE + 1))
@@ -234,7 +232,7 @@ async def test_an_agent_that_wants_proofs_has_no_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.threat(402)
-async def test_a_network_sees_its_own_tasks_alone_and_loses_its_own_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_network_sees_and_loses_its_own_tasks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "MAX_TASKS_BYTES", 10 * operations.TASK_OVERHEAD)
     tasks = operations.KeptTasks()
     victim, flood = (ServerCallContext(state={operations.ADDRESS: f"{host}:1"}) for host in ("192.0.2.1", "198.51.100.1"))

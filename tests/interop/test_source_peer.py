@@ -72,8 +72,8 @@ async def meet(peer: SourcePeer, *capabilities: str, **offers: Any) -> dict[str,
     await peer.say_hello(hello(SOURCE, *capabilities, **offers))
     answer = await peer.receive_hello()
     assert answer["type"] == "destinationHello"
-    told: dict[str, Any] = answer["metaProtocol"]
-    return told
+    destination_hello: dict[str, Any] = answer["metaProtocol"]
+    return destination_hello
 
 
 async def agree(peer: SourcePeer, text: str = IN_FULL) -> None:
@@ -380,9 +380,9 @@ async def answer_requests(peer: SourcePeer, count: int, wrong: int = 0) -> None:
 
 async def greet(peer: SourcePeer, *capabilities: str, **answer: Any) -> dict[str, Any]:
     """The Hellos; returns the `metaProtocol` of the other side."""
-    asked: dict[str, Any] = (await peer.receive_hello())["metaProtocol"]
+    source_hello: dict[str, Any] = (await peer.receive_hello())["metaProtocol"]
     await peer.say_hello(hello(DESTINATION, *capabilities, **answer))
-    return asked
+    return source_hello
 
 
 def customer(home: Path, script: Script | None = None) -> Party:
@@ -439,8 +439,8 @@ async def test_000_28_the_provider_rejects_and_says_why(tmp_path: Path) -> None:
 
 async def test_000_64_the_provider_selects_a_candidate(tmp_path: Path) -> None:
     async def script(peer: SourcePeer) -> None:
-        asked = await peer.receive_hello()
-        assert asked["metaProtocol"]["candidateProtocols"] == [URI_2, URI_1]
+        source_hello = await peer.receive_hello()
+        assert source_hello["metaProtocol"]["candidateProtocols"] == [URI_2, URI_1]
         await peer.say_hello(hello(DESTINATION, selectedProtocol=URI_1), binary=True)
         await codes(peer)
         await answer_requests(peer, 1)
@@ -453,8 +453,8 @@ async def test_000_59_60_the_provider_confirms_the_hash_or_leaves_it(tmp_path: P
     met: list[str] = []
 
     async def script(peer: SourcePeer) -> None:
-        asked = (await peer.receive_hello())["metaProtocol"]
-        met.append(asked.get("usedProtocolHash", ""))
+        source_hello = (await peer.receive_hello())["metaProtocol"]
+        met.append(source_hello.get("usedProtocolHash", ""))
         if len(met) == 2:
             await peer.say_hello(hello(DESTINATION, usedProtocolHash=met[1]))
         else:

@@ -22,7 +22,7 @@ from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 from treaty_registry.serving.cache import ResponseCache
@@ -162,7 +162,7 @@ async def logs_decision(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]
 
 
 async def logs_parameters(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    announced = await scene.registry.announce(Draft(replace(development_parameters(), candidate_pairs=4)))
+    announced = await scene.registry.announce(ParametersDraft(replace(development_parameters(), candidate_pairs=4)))
     return [("/log", lambda page: f"/statements/{announced.statement}" in page.targets)]
 
 

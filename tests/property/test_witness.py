@@ -22,7 +22,7 @@ from treaty_consensus.log.note import sign
 from treaty_consensus.log.witness import AddCheckpoint, SizeConflict, cosignature
 from treaty_io import durable
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 SIZE = 40
 HISTORIES = (History.of(leaves(SIZE)), *(History.of(leaves(SIZE, fork_at=at)) for at in (0, 7, 16, 33)))
@@ -146,7 +146,7 @@ class Witnessing(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        store = Store(self.data)
+        store = WitnessStore(self.data)
         self.witness = Cosigner(store, store.key("w.example"), [LOG.verifier], lambda: NOW)
 
     @rule(history=histories, new=sizes, old=st.none() | sizes)

@@ -50,8 +50,8 @@ def requests() -> dict[str, Any]:
     parameters = message_signature.Parameters(ALICE.key_id, NONCE, NOW, NOW + 300)
     vectors, keys = [], {ALICE.key_id: ALICE.public_key}
     for method, content in (("POST", body), ("GET", b"")):
-        made = message_signature.sign(message_signature.Request(method, url, {}, content), parameters, ALICE.sign)
-        vectors.append({"method": method, "url": url, "body": content.decode(), "headers": made})
+        signature_headers = message_signature.sign(message_signature.Request(method, url, {}, content), parameters, ALICE.sign)
+        vectors.append({"method": method, "url": url, "body": content.decode(), "headers": signature_headers})
     headers = {name.lower(): value for name, value in vectors[0]["headers"].items()}  # type: ignore[attr-defined]
 
     def refused(title: str, *, method: str = "POST", at: str = url, sent: bytes = body, **changed: str) -> dict[str, Any]:

@@ -72,8 +72,8 @@ class Shown(HTMLParser):
 
     def section(self, name: str) -> str:
         """The text of a section, by the id of its heading."""
-        (found,) = [element for element in self.elements if element.attributes.get("aria-labelledby") == name]
-        return " ".join(found.text.split())
+        (section_element,) = [element for element in self.elements if element.attributes.get("aria-labelledby") == name]
+        return " ".join(section_element.text.split())
 
     def codes(self) -> list[str]:
         """The texts that a reader copies."""

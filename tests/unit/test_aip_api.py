@@ -128,11 +128,11 @@ def test_the_api_has_58_items() -> None:
     ("owner", "number", "name", "expected"), METHODS, ids=lambda value: str(getattr(value, "__name__", value))
 )
 def test_003_10_to_44_signatures_are_those_of_the_source(owner: type, number: int, name: str, expected: str) -> None:
-    actual, wanted = parameters(getattr(owner, name)), [each for each in expected.split(", ") if each]
-    if wanted[-1:] == ["…"]:
+    actual, source_parameters = parameters(getattr(owner, name)), [each for each in expected.split(", ") if each]
+    if source_parameters[-1:] == ["…"]:
         # "The other parameters are those of Tool."
-        wanted = wanted[:-1]
-        assert actual[len(wanted) :] == [
+        source_parameters = source_parameters[:-1]
+        assert actual[len(source_parameters) :] == [
             "tool_id=None",
             "name=None",
             "domain='default'",
@@ -142,8 +142,8 @@ def test_003_10_to_44_signatures_are_those_of_the_source(owner: type, number: in
             "output_mode=(<Mode.TEXT: 0>,)",
             "arguments=None",
         ]
-        actual = actual[: len(wanted)]
-    assert actual == wanted
+        actual = actual[: len(source_parameters)]
+    assert actual == source_parameters
 
 
 def test_003_10_11_a_gateway_has_a_default_address_and_id() -> None:

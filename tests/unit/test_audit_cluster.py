@@ -16,7 +16,7 @@ from simulated_registry import NAME, SimulatedRegistry, elected
 from varied_logs import VariedLog, blobs
 
 from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
-from treaty_client.audit.cluster import Cluster
+from treaty_client.audit.cluster import WorkerCluster
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_registry.log.entry import Logged
@@ -61,7 +61,7 @@ async def test_a_cluster_that_cannot_be_reached_is_told_of(tmp_path: Path) -> No
 
 
 def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
-    with Cluster(scheduler) as cluster:
+    with WorkerCluster(scheduler) as cluster:
         assert cluster.each(abs, [-1, 2, -3]) == [1, 2, 3]
         with pytest.raises(Unavailable) as refused:
             cluster.each(int, ["x", "y"])
@@ -73,7 +73,7 @@ def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> No
     log = VariedLog(1)
     log.fill(5, actions=34)
     counts: list[int] = []
-    with Cluster(scheduler) as cluster:
+    with WorkerCluster(scheduler) as cluster:
 
         def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
             counts.append(len(items))

@@ -99,8 +99,8 @@ def test_the_bytes_on_the_wire() -> None:
 
 def test_the_older_form_on_the_wire() -> None:
     header = didwba.sign(ALICE.key_id, "n0nce", NOW, "shop.example", lambda digest: digest * 2)
-    said = {"aud": "shop.example", "did": ALICE.did, "nonce": "n0nce", "timestamp": "2026-09-21T14:13:20Z"}
-    digest = hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).digest()
+    members = {"aud": "shop.example", "did": ALICE.did, "nonce": "n0nce", "timestamp": "2026-09-21T14:13:20Z"}
+    digest = hashlib.sha256(json.dumps(members, separators=(",", ":")).encode()).digest()
     signature = base64.urlsafe_b64encode(digest * 2).decode().rstrip("=")
     assert header == (
         f'DIDWba v="1.1", did="{ALICE.did}", nonce="n0nce", timestamp="2026-09-21T14:13:20Z", '
@@ -314,8 +314,8 @@ async def test_an_older_header_that_does_not_hold(listener: Listener, header: st
 
 async def test_the_first_version_of_the_older_form_says_service(listener: Listener) -> None:
     credential = didwba.Credential("1.0", ALICE.did, "n", "2026-09-21T14:13:20Z", "key-1")
-    said = {"did": ALICE.did, "nonce": "n", "service": "shop.example", "timestamp": "2026-09-21T14:13:20Z"}
-    digest = hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).digest()
+    members = {"did": ALICE.did, "nonce": "n", "service": "shop.example", "timestamp": "2026-09-21T14:13:20Z"}
+    digest = hashlib.sha256(json.dumps(members, separators=(",", ":")).encode()).digest()
     assert credential.digest("shop.example") == digest
     signature = base64.urlsafe_b64encode(ALICE.sign(digest)).decode().rstrip("=")
     header = f'DIDWba v="1.0", did="{ALICE.did}", nonce="n", timestamp="2026-09-21T14:13:20Z", verification_method="key-1", '

@@ -64,9 +64,9 @@ LIMIT = {"type": "integer"}
     ],
 )  # fmt: skip
 def test_a_change_of_an_operation(change: dict[str, Any], is_breaking: bool, fact: str) -> None:
-    [found] = operation_changes([OLD], [msgspec.structs.replace(OLD, **change)])
-    assert found.change == "changed" and found.is_breaking == is_breaking
-    assert [str(each) for each in found.facts if str(each).startswith(fact)]
+    [difference] = operation_changes([OLD], [msgspec.structs.replace(OLD, **change)])
+    assert difference.change == "changed" and difference.is_breaking == is_breaking
+    assert [str(each) for each in difference.facts if str(each).startswith(fact)]
 
 
 def test_a_removed_operation_breaks_and_an_added_one_does_not() -> None:

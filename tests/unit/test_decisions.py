@@ -31,11 +31,11 @@ from treaty_registry.log.entry import Logged
 from treaty_registry.log.seen_checkpoints import SeenCheckpoints
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.operator.boxes import WitnessBoxes
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.registry import Registry
 from treaty_registry.settings import WitnessName
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]
 
@@ -213,7 +213,7 @@ async def test_nothing_is_decided_without_required_witnesses(registry: Registry,
     for topic in (TOPIC, "another"):
         await nominate(registry, topic)
     witnesses = Witnesses((str(WITNESSES[0].verifier),), 1)
-    await registry.announce(Draft(msgspec.structs.replace(development_parameters(), witnesses=witnesses)))
+    await registry.announce(ParametersDraft(msgspec.structs.replace(development_parameters(), witnesses=witnesses)))
     assert {decided.decision.input.witnessed for decided in await registry.decide()} == {None}
     before = registry.head
     with pytest.raises(Unavailable) as refusal:
@@ -221,7 +221,7 @@ async def test_nothing_is_decided_without_required_witnesses(registry: Registry,
     assert refusal.value.code == "witness.quorum"
     assert registry.head is before
     assert (await registry.parameters_status()).epoch == 1
-    witness = Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
+    witness = Cosigner(WitnessStore(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
     name = WitnessName("https://witness.example", WITNESSES[0].verifier)
     network = Witnessing(witness)
     client = WitnessClient([name], network, registry.leader, registry.reader)
@@ -262,7 +262,7 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
         AGENTS[2].statement(kinds.Ballot(TOPIC, 1, (("none",),), fork)),
         Signer(AGENTS[1].did, AGENTS[1].key_id, AGENTS[2].private_key).statement(ballot(registry, 1)),
     ]
-    network = Witnessing(Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
+    network = Witnessing(Cosigner(WitnessStore(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
     files = [stamp(ballot_leaf.leaf, WITNESSES[0], NOW) for ballot_leaf in ballots]
     network.box = lambda start: page(9) if start else page(9, *files)
     registry.decisions.boxes = boxes_of(registry, WitnessName("https://witness.example", WITNESSES[0].verifier), network)

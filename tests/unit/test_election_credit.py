@@ -201,7 +201,7 @@ def test_the_example_of_the_specification() -> None:
             lines[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
         assert (", ".join(lines["reported"]) or "nothing", ", ".join(lines["elected"])) == (reported, elected)
     assert len(rows) == 4
-    assert f"+ 3435973836 = {book.standing('A')}." in text
+    assert f"+ 3435973836 = {book.standing('A')}." in " ".join(text.split())
 
 
 def test_credits_are_an_entry_of_the_roll() -> None:

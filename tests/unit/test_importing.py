@@ -169,9 +169,9 @@ def test_the_guide_imports_its_description(tmp_path: Path) -> None:
     [description] = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     (tmp_path / "parcels.json").write_text(description)
     [lines] = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    [shown] = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    [printed] = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     first, second = (started(tmp_path, *line.split()[1:]) for line in lines.strip().splitlines())
-    assert first.stdout == shown and (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert first.stdout == printed and (first.returncode, second.returncode) == (0, 0), second.stdout
 
 
 async def test_only_the_named_operations_are_taken(tmp_path: Path) -> None:

@@ -66,16 +66,16 @@ def test_one_network_leaves_room_for_others() -> None:
                     await session.call("greet", name="Ada")
                     await asyncio.sleep(3600)
 
-            held = [asyncio.create_task(hold(f"192.0.2.{number}:1")) for number in range(64)]
+            tasks = [asyncio.create_task(hold(f"192.0.2.{number}:1")) for number in range(64)]
             await asyncio.sleep(60)
             with pytest.raises(Unavailable) as refused:
                 await hold("192.0.2.200:1")
             assert refused.value.code == "connection.busy"
             async with caller.session(application, "198.51.100.1:1", uri) as session:
                 assert await session.call("greet", name="Ada") == "Ada"
-            for task in held:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*held, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             await application.aclose()
             await caller.aclose()
 

@@ -39,7 +39,7 @@ from treaty_registry.settings import WitnessName
 from treaty_registry.telemetry.middleware import Observed
 from treaty_registry.witness.box import Boxes
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 from treaty_registry.witness.server import create_app
 
 KEYS = tuple(witness_key(f"w{number}.example") for number in (1, 2, 3))
@@ -85,7 +85,7 @@ class Watched:
 
 
 def a_cosigner(data: Path, key: SignerKey, log: VerifierKey) -> Cosigner:
-    return Cosigner(Store(data), key, [log], lambda: NOW)
+    return Cosigner(WitnessStore(data), key, [log], lambda: NOW)
 
 
 def a_witness(data: Path, key: SignerKey, cosigner: Cosigner) -> Any:
@@ -168,7 +168,7 @@ def show_another_history(watched: Watched, data: Path, name: str, size: int) -> 
     """Restart a witness of a log whose key signed another history, of `size` leaves."""
     other = Checkpoint(ORIGIN, size, b"\5" * 32)
     note = sign(other.format(), [operator_in(data / "registry").log_key])
-    store = Store(data / name)
+    store = WitnessStore(data / name)
     store.record(open_checkpoint(note, watched.registry.log_key))
     (key,) = (key for key in KEYS if key.name == name)
     watched.hosts[name] = a_witness(data / name, key, a_cosigner(data / name, key, watched.registry.log_key))

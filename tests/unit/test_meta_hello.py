@@ -278,7 +278,7 @@ def test_roles_are_read_in_their_own_hello_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "offered", "code"),
+    ("roles", "offered", "expected"),
     [
         ({}, None, URI),
         ({URI: "payer"}, None, URI),

@@ -30,10 +30,10 @@ def test_nothing_that_is_printed_works_on_the_terminal(as_json: bool, capsys: py
     output = Output(as_json)
     output.say(f"First {HOSTILE}\nsecond line")
     output.result({"text": f"数 {HOSTILE}"}, f"Result {HOSTILE}")
-    said = capsys.readouterr().out
-    assert said.replace("\n", "").isprintable()
-    assert (json.loads(said) == {"text": f"数 {HOSTILE}"}) if as_json else ("\nsecond line\n" in said)
-    assert ("数" in said) is as_json
+    printed_text = capsys.readouterr().out
+    assert printed_text.replace("\n", "").isprintable()
+    assert (json.loads(printed_text) == {"text": f"数 {HOSTILE}"}) if as_json else ("\nsecond line\n" in printed_text)
+    assert ("数" in printed_text) is as_json
     output.error(Refused("some.code", HOSTILE, fix=HOSTILE))
     text = shown(capsys)
     assert text.isprintable() and "some.code" in text

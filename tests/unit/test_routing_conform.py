@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError
 from treaty_agent.transport.foreign_session import ForeignSession
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Members
 
 PROTOCOLS = LocalProtocols([FOLDER])
@@ -71,7 +71,7 @@ class Careless:
         self.names: set[str] = set()
 
     async def serve(self, socket: Any) -> None:
-        link = ForeignSession(Foreign(), socket)
+        link = ForeignSession(PeerUnderTest(), socket)
         with suppress(ConnectionClosed):
             await link.welcome("environment")
             self.links.append(link)
@@ -101,7 +101,7 @@ async def test_each_item_fails_at_an_environment_that_breaks_its_rule() -> None:
 async def careless_member(port: int, *, eager: bool) -> None:
     """Join under no name. Answer every message with one that lacks its fields: at once, or in a round. End at junk."""
     async with connect(f"ws://127.0.0.1:{port}") as socket:
-        link = ForeignSession(Foreign(), socket)
+        link = ForeignSession(PeerUnderTest(), socket)
         await link.greet(URI, "member")
         await link.say({"type": "join", "id": "1", "name": "Bob.", "address": "Worker", "shared": False})
         link.is_idle, count = False, 0

@@ -175,16 +175,16 @@ def test_who_has_gone_takes_no_turn() -> None:
 def test_hosts_do_not_wait_for_each_other_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr(turns, "MAX_KEYS", 5)
-        asked = queue(burst=2)
+        line = queue(burst=2)
         for number in range(7):
-            asked.ask(f"u{number}", MALLORY, host=f"host{number}.example")
-        await asked.over()
-        assert max(asked.served.values()) - min(asked.served.values()) < 0.5 and len(asked.served) == 5
-        assert asked.refused == ["u5", "u6"], "more hosts at once than are remembered: none is asked more often for it"
+            line.ask(f"u{number}", MALLORY, host=f"host{number}.example")
+        await line.over()
+        assert max(line.served.values()) - min(line.served.values()) < 0.5 and len(line.served) == 5
+        assert line.refused == ["u5", "u6"], "more hosts at once than are remembered: none is asked more often for it"
         await asyncio.sleep(2.0)
-        asked.ask("u7", MALLORY, host="host7.example")
-        await asked.over()
-        assert "u7" in asked.served
+        line.ask("u7", MALLORY, host="host7.example")
+        await line.over()
+        assert "u7" in line.served
 
     simulated(main())
 

@@ -148,11 +148,11 @@ def test_a_fork_is_grave_with_a_proof_that_holds_alone(home: Path, registry: Sim
     fork.force(fork.leaves[2])
     with served(Wire(fork)) as name:
         moved(home, name)
-        status, (told,), _ = watch(home, "--did", ALICE.did)
-    assert (status, told["severity"], told["kind"]) == (4, "grave", "log.consistency")
-    first, second = Equivocation.parse(Path(told["evidence"]).read_bytes()).verify()
+        status, (finding,), _ = watch(home, "--did", ALICE.did)
+    assert (status, finding["severity"], finding["kind"]) == (4, "grave", "log.consistency")
+    first, second = Equivocation.parse(Path(finding["evidence"]).read_bytes()).verify()
     assert (first.size, second.size) == (8, 9)
-    assert len(told["notes"]) == 2
+    assert len(finding["notes"]) == 2
     assert cursors(home) == before
 
 
@@ -175,8 +175,8 @@ def test_an_old_or_shrunk_or_badly_signed_log_is_grave(home: Path, registry: Sim
     whole = registry.copy()
     registry.now += 60
     registry.tamper = lambda path, body: whole.tile(path) if path.startswith("/tile/") else body
-    status, (told,), _ = watch(home, "--did", ALICE.did)
-    assert (status, told["kind"], len(told["notes"])) == (4, "watch.shrunk", 2)
+    status, (finding,), _ = watch(home, "--did", ALICE.did)
+    assert (status, finding["kind"], len(finding["notes"])) == (4, "watch.shrunk", 2)
     registry.served, registry.cosigned = None, registry.now - 7200
     assert kinds_of(watch(home, "--did", ALICE.did)[1]) == ["checkpoint.stale"]
     registry.cosigned = None

@@ -19,7 +19,7 @@ from treaty_io import durable
 from treaty_registry.witness import box as boxes
 from treaty_registry.witness.box import KEPT, Boxes
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 KEY = WITNESSES[0]
 LOG = SignerKey(ORIGIN, KeyType.ED25519, b"\1" * 32)
@@ -34,7 +34,7 @@ class Witness:
         self.boxes = self.restarted()
 
     def restarted(self) -> Boxes:
-        cosigner = Cosigner(Store(self.data), KEY, [LOG.verifier], lambda: self.now)
+        cosigner = Cosigner(WitnessStore(self.data), KEY, [LOG.verifier], lambda: self.now)
         self.boxes = Boxes(self.data, cosigner, KEY, lambda: self.now)
         return self.boxes
 

@@ -11,6 +11,7 @@ import numpy as np
 from elections import count_of
 from simulated_log import SUFFIXES
 
+from treaty_consensus.election import trust as lending
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Implied, count, votes
 from treaty_consensus.election.defaults import development_parameters
@@ -19,7 +20,6 @@ from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
 from treaty_consensus.election.provenance import clusters as clusters_of
 from treaty_consensus.election.reputation import base_weight, bounded_trust, cap
 from treaty_consensus.election.rule import DocumentState, Poll, Shortfall, advance
-from treaty_consensus.election.trust import flows, graph, held, seed, trust
 from treaty_consensus.kinds import NONE, RULE
 
 SPECIFICATION = (Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md").read_text(encoding="utf-8")
@@ -164,13 +164,16 @@ def test_the_example_of_the_specification() -> None:
     anchors = tuple(head.removeprefix("anchors ").split(", "))
     vouches = {(pair[0], pair[1]): ONE for pair in re.findall(r"(\w)→(\w)", rest)}
     orders = dict(re.findall(r"^(\w)  (?:\d+ +){4}\w +(\S+)", example, re.MULTILINE))
-    web = graph(orders, vouches)
-    seeds = seed(web, anchors)
+    web = lending.graph(orders, vouches)
+    seeds = lending.seed(web, anchors)
 
-    first = trust(web, seeds, rounds=33, least=4)
-    own = held(web, first, seeds, flows(web, first, seeds, least=4))
-    second = trust(web, seeds, rounds=33, least=4, most=cap(own, 3) // 4)
-    caps = cap(own, 3), cap(held(web, second, seeds, flows(web, second, seeds, least=4, most=cap(own, 3) // 4)), 3)
+    first = lending.trust(web, seeds, rounds=33, least=4)
+    own = lending.held(web, first, seeds, lending.flows(web, first, seeds, least=4))
+    second = lending.trust(web, seeds, rounds=33, least=4, most=cap(own, 3) // 4)
+    caps = (
+        cap(own, 3),
+        cap(lending.held(web, second, seeds, lending.flows(web, second, seeds, least=4, most=cap(own, 3) // 4)), 3),
+    )
     bounded = bounded_trust(web, seeds, rounds=33, least=4, cap_share=3, loan_share=4, rule=RULE)
     weights = base_weight(bounded.trust, bounded.cap, np.full(len(orders), 52), 52)
     clusters = clusters_of(web, bounded.flows, anchors)

@@ -72,19 +72,19 @@ NO_ARGUMENTS: Arguments = MappingProxyType({})
 
 class CallTable:
     """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
-    that this side served, where it began the session. `worked`: set at the first of either."""
+    that this side served, where it began the session."""
 
     def __init__(self, session: CallingSession, *, prefix: str = "") -> None:
         """`prefix`: of the ids of calls, which are unique in a session, also in one that a former process began."""
         self.replies = self.work = 0
-        self.worked = asyncio.Event()
         self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
         self._ended_by: TreatyError | None = None
-        # Made when the first one waits for the end: most sessions end without.
+        # Made when the first one waits: most sessions end without.
         self._end: asyncio.Event | None = None
+        self._worked: asyncio.Event | None = None
         # Weakly: an error is of interest only while its caller has it.
         self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
@@ -191,7 +191,14 @@ class CallTable:
     def served(self) -> None:
         """Note that this side served a call of the peer."""
         self.work += 1
-        self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
+
+    async def wait_worked(self) -> None:
+        """Wait until `work` is not 0."""
+        while not self.work:
+            self._worked = self._worked or asyncio.Event()
+            await self._worked.wait()
 
     @property
     def ended_by(self) -> TreatyError | None:
@@ -301,12 +308,12 @@ class CallTable:
         return error
 
     async def _submit(self, call: OpenCall) -> None:
-        # One call at a time waits for room: else all waiting callers would use the same free room.
-        async with self._turn:
-            await self._session.wait_writable()
-            call.had_room = True
-            self._session.post(partial(self._issue, call))
-            await call.issued.wait()
+        # One call at a time has room until it is issued: else all callers would use the same free room.
+        await self._turn.acquire()
+        call.turn = self._turn
+        await self._session.wait_writable()
+        call.had_room = True
+        self._session.post(partial(self._issue, call))
 
     def _take(self, call: OpenCall, stream: OpenStream) -> Value:
         value, held = stream.items.popleft()
@@ -321,6 +328,7 @@ class CallTable:
     def _leave(self, call: OpenCall) -> None:
         """Forget a call whose caller has its answer, or does not wait any more."""
         call.left = True
+        call.end_turn()
         call.answer.cancel()
         if call.stream is not None:
             self._drop_items(call.stream)
@@ -336,8 +344,8 @@ class CallTable:
     def _replied(self) -> None:
         self.replies += 1
         self.work += 1
-        if self.work == 1:
-            self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
         if self.replies == 1:
             self._session.replied()
 
@@ -395,7 +403,7 @@ class CallTable:
                 call.stream.window = operation.window
                 await self._request(call, call.stream, operation.window)
         finally:
-            call.issued.set()
+            call.end_turn()
 
     async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
         handler = call.given_to
@@ -540,7 +548,7 @@ class OpenCall:
     kind: OperationKind = OperationKind.REQUEST
     answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
-    issued: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: asyncio.Lock | None = None
     given_to: HostedHandler | None = None
     sent_before: int | None = None
     early: bool = False
@@ -583,9 +591,15 @@ class OpenCall:
             SessionCode.LATE, f"{self.operation} was not sent within {max(seconds, 0):.3g} seconds.", fix="Call again."
         )
 
+    def end_turn(self) -> None:
+        """Let the next call use the room of the connection. Later calls do nothing."""
+        if self.turn is not None:
+            self.turn.release()
+            self.turn = None
+
     def settle(self, outcome: Return | TreatyError) -> None:
         """Set the result. Later ones change nothing."""
-        self.issued.set()
+        self.end_turn()
         if not self.answer.done():
             if isinstance(outcome, TreatyError):
                 self.answer.set_exception(outcome)

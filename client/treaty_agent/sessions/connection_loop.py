@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
@@ -79,7 +79,6 @@ class StateMachine(Protocol[_A, _T_contra]):
 class ConnectionLoop(ABC, Generic[_A, _T]):
     """Drive a machine over a connection. Call `run` in a task of its own.
 
-    `closed`: set when all parts are closed.
     `parting`: the peer's, if it ended the session in good order.
     """
 
@@ -109,7 +108,11 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._parts_with: SessionCode | None = None
         self._streams_until = math.inf
         self.parting: SessionParting | None = None
-        self.closed = asyncio.Event()
+
+    @cached_property
+    def closed(self) -> asyncio.Event:
+        """Set when all parts are closed."""
+        return asyncio.Event()
 
     async def run(self) -> None:
         """Drive the connection to its end. Raises only CancelledError, which also ends the connection."""

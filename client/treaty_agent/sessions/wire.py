@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 from treaty_anp.frame import MAX_PAYLOAD
 from treaty_consensus.errors import TreatyError
@@ -47,9 +48,7 @@ class Wire:
         """Whether nothing can be sent any more."""
         self.due = math.inf
         """The time of the event loop's clock when `check` is due, or `math.inf`."""
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._is_crowded = False
+        self._is_crowded, self._noted = False, 0
         # The bytes that were sent, and of them those that were on their way when `due` was set.
         self._said = self._taken = 0
 
@@ -96,7 +95,8 @@ class Wire:
 
         A loss is not raised: `receive` tells it, after all messages that arrived before.
         """
-        if self.connection.backlog > MAX_BACKLOG:
+        # Only what was sent makes it larger, so a smaller one need not be read again.
+        if self._noted > MAX_BACKLOG and self.connection.backlog > MAX_BACKLOG:
             raise _slow()
         self.sent += 1
         try:
@@ -108,7 +108,7 @@ class Wire:
 
     async def wait_writable(self) -> None:
         """Wait until the local application may send more. The caller must send before it awaits again."""
-        while not self._has_room.is_set():  # another waiting caller may run first and fill the room again
+        while self._is_crowded:  # another waiting caller may run first and fill the room again
             await self._has_room.wait()
 
     def check(self) -> None:
@@ -126,7 +126,12 @@ class Wire:
     def release(self) -> None:
         """Stop reading and writing. The connection stays open."""
         self.connection.watch(unwatched)
-        self._make_room()
+        if self._is_crowded:
+            self._make_room()
+
+    @cached_property
+    def _has_room(self) -> asyncio.Event:
+        return asyncio.Event()  # made when the peer is slow for the first time: most sessions never wait
 
     def _woken(self) -> None:
         if self._is_crowded:
@@ -152,7 +157,7 @@ class Wire:
         # A slow peer that makes progress is not cut off.
         elif self._said - backlog > self._taken:
             self.due = asyncio.get_running_loop().time() + self._patience
-        self._taken = self._said - backlog
+        self._taken, self._noted = self._said - backlog, backlog
 
     def _make_room(self) -> None:
         self._is_crowded, self.due = False, math.inf

@@ -123,21 +123,21 @@ class ResponderOptions(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Core:
-    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says. `guards`: the conditions of the
+    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says. `is_met`: judges the guards of the
     table."""
 
     own: Hello
     timeouts: Timeouts
     limits: Limits
-    guards: InitVar[Mapping[Guard, Callable[[], bool]]]
+    is_met: InitVar[Callable[[Guard], bool]]
     state: HelloState = HelloState.HELLO
     peer: Hello | None = None
     agreement: Agreement | None = None
     error: TreatyError | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
-    def __post_init__(self, guards: Mapping[Guard, Callable[[], bool]]) -> None:
-        self._table = StateTable(TRANSITIONS, guards)
+    def __post_init__(self, is_met: Callable[[Guard], bool]) -> None:
+        self._table = StateTable(TRANSITIONS, is_met)
         self.is_initiator = self.own.type == "sourceHello"
         """Whether this side connected."""
         self.is_final = False

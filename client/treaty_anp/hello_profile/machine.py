@@ -83,7 +83,7 @@ class Machine(Core):
         natural: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(own, timeouts, limits, self._guards())
+        super().__init__(own, timeouts, limits, self._is_met)
         self.recorder, self.drawn = recorder, list[str]()
         self.provides, self.known_uri = provides or {}, known_uri
         self._negotiates, self._natural, self._told = negotiates, natural, 0
@@ -409,14 +409,18 @@ class Machine(Core):
         self.application.drop()
         return super().end(event, error)
 
-    def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
-        return {
-            Guard.NOTHING_PROPOSED: lambda: not self.is_initiator and not self._exchange.said,
-            Guard.NATURAL_RESPONDER: lambda: not self.is_initiator and self.is_natural,
-            Guard.TESTS_MAY_COME: lambda: self._tests.may_come,
-            Guard.TESTS_RUN: lambda: self.deadlines.is_in(Wait.TESTS),
-            Guard.IDLE: lambda: self.deadlines.is_in(Wait.IDLE),
-        }
+    def _is_met(self, guard: Guard) -> bool:
+        match guard:
+            case Guard.NOTHING_PROPOSED:
+                return not self.is_initiator and not self._exchange.said
+            case Guard.NATURAL_RESPONDER:
+                return not self.is_initiator and self.is_natural
+            case Guard.TESTS_MAY_COME:
+                return self._tests.may_come
+            case Guard.TESTS_RUN:
+                return self.deadlines.is_in(Wait.TESTS)
+            case Guard.IDLE:
+                return self.deadlines.is_in(Wait.IDLE)
 
 
 class WaitingMessage(NamedTuple):

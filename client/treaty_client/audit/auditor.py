@@ -31,7 +31,7 @@ from treaty_io.network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
-from .cluster import Cluster
+from .cluster import WorkerCluster
 from .constitution import ConstitutionHistory
 from .mirror import Mirror
 from .parallel_verification import ParallelVerifier, Workers
@@ -150,7 +150,7 @@ async def audit(
     async with RegistryClient(registry.base_url, network) as client, client.advising():
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
-        workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
+        workers: Workers = WorkerCluster(options.dask) if options.dask else ParallelVerifier()
         with ReplayStore(folder) as scratch, workers:
             is_wanted = snapshots is not None and options.topic is None and not options.from_start
             resumed = snapshots.resume(registry.origin, mirror, evidence, scratch) if snapshots and is_wanted else None

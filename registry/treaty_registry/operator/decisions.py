@@ -27,7 +27,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from treaty_client.audit.cluster import Cluster
+from treaty_client.audit.cluster import WorkerCluster
 from treaty_client.audit.parallel_verification import Checked
 from treaty_consensus.audit import Replay
 from treaty_consensus.codes import DecisionCode
@@ -85,7 +85,7 @@ class Decisions:
         self.witnesses = witnesses
         self.boxes = boxes
         self._dask = dask
-        self._workers: Cluster | None = None
+        self._workers: WorkerCluster | None = None
         self._replay = Replay(blobs.reader(), each=self._each)
         # The replay is kept between epochs and must not be advanced by two closes at once.
         self._one_at_a_time = asyncio.Lock()
@@ -127,7 +127,7 @@ class Decisions:
         if self._dask is None:
             yield
             return
-        cluster = Cluster(self._dask)
+        cluster = WorkerCluster(self._dask)
         try:
             await asyncio.to_thread(cluster.__enter__)
             self._workers = cluster

@@ -36,7 +36,7 @@ from .schedule import Timetable, read_timetable
 MAX_FILE = 64 * 1024
 
 
-class Draft(msgspec.Struct, frozen=True):
+class ParametersDraft(msgspec.Struct, frozen=True):
     """Parameters that are not logged yet, and the suffix list that they name. A development electorate has no suffix list."""
 
     parameters: Parameters
@@ -92,7 +92,7 @@ class Announced:
     holds: int | None
 
 
-def read_draft(path: Path) -> Draft:
+def read_draft(path: Path) -> ParametersDraft:
     """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), the errors of `Draft.check`, and OSError."""
     data = _read(path, MAX_FILE, "file of parameters")
     try:
@@ -105,7 +105,7 @@ def read_draft(path: Path) -> Draft:
             f"{path} does not contain valid parameters: {error}.",
             fix="Compare it with the example in the guide “From development to an open electorate”.",
         ) from error
-    draft = Draft(parameters, suffix_list)
+    draft = ParametersDraft(parameters, suffix_list)
     draft.check()
     return draft
 

@@ -25,7 +25,7 @@ from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
 from .inspection import Unreadable
 from .renderer import Gathered
 from .snippets import Snippets, snippets
-from .trust_steps import Evidence, trust_steps
+from .trust_steps import ProtocolFacts, trust_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ from ({VERSIONS}) of_protocol
 )
 
 
-class Status(msgspec.Struct, frozen=True):
+class StatusChange(msgspec.Struct, frozen=True):
     """A status that was set, of the protocol or of a handler."""
 
     index: int
@@ -88,7 +88,7 @@ class _Rows(msgspec.Struct):
 
     record: list[_Stored]
     base: list[_Base]
-    statuses: list[Status]
+    statuses: list[StatusChange]
     versions: list[Summary]
     speakers: list[Speaker]
 
@@ -137,7 +137,7 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     )
     first = handlers[0] if handlers else None
     published = views.registry.head.published
-    evidence = Evidence(
+    evidence = ProtocolFacts(
         record,
         handler_view,
         not isinstance(document, Unreadable),
@@ -160,7 +160,7 @@ def _context(
     document: Prose | Unreadable,
     handlers: Sequence[ShownHandler],
     more: Sequence[HandlerView],
-    evidence: Evidence,
+    evidence: ProtocolFacts,
     rows: _Rows,
 ) -> Mapping[str, object]:
     versions, first = in_order(rows.versions), handlers[0] if handlers else None

@@ -57,7 +57,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayView:
     """What the page shows.
 
     `sides`: names of the agent that connects, and of the one that answers. `sender`: the number of the side whose messages are
@@ -66,7 +66,7 @@ class Replay:
 
     sides: tuple[str, str]
     verdicts: Sequence[Judgement]
-    steps: Sequence[Step]
+    steps: Sequence[ReplayStep]
     hidden: int = 0
     outcome: str = ""
     sender: int = 0
@@ -77,7 +77,7 @@ class Replay:
         return self.verdicts[:MAX_VERDICTS]
 
     @property
-    def arrows(self) -> Sequence[Step]:
+    def arrows(self) -> Sequence[ReplayStep]:
         """The messages of the picture."""
         return [step for step in self.steps if step.direction][:MAX_ARROWS]
 
@@ -91,7 +91,7 @@ def read_form(body: bytes) -> dict[str, str]:
     return {name: value for name, value in sent if name in FIELDS}
 
 
-def replay(inputs: Mapping[str, str]) -> Replay:
+def replay(inputs: Mapping[str, str]) -> ReplayView:
     """Return the replay of a transcript, or else of two descriptions. Raises `TreatyError` for anything else."""
     if sum(len(text.encode("utf-8", "replace")) for text in inputs.values()) > MAX_REPLAYED:
         raise TooLarge(HttpCode.TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
@@ -106,7 +106,7 @@ def replay(inputs: Mapping[str, str]) -> Replay:
     return _of_descriptions(_described(first, "first"), _described(second, "second"))
 
 
-def _of_transcript(data: bytes) -> Replay:
+def _of_transcript(data: bytes) -> ReplayView:
     profile, notes = parse_transcript(data)
     # The rest is counted and not made: a step parses its message.
     steps = list(islice(steps_of(notes), MAX_STEPS))
@@ -118,7 +118,7 @@ def _of_transcript(data: bytes) -> Replay:
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
     uri = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
-    return Replay(
+    return ReplayView(
         ("the agent that connects", "the agent that answers"),
         verdicts,
         steps,
@@ -186,7 +186,7 @@ def _described(text: str, which: str) -> AgentDescription:
     return description
 
 
-def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Replay:
+def _of_descriptions(first: AgentDescription, second: AgentDescription) -> ReplayView:
     offered = {protocol.uri: protocol for protocol in first.protocols}
     other = {protocol.uri: protocol for protocol in second.protocols}
     unequal = {uri for uri, mine in offered.items() if uri in other and _differ(mine, other[uri])}
@@ -218,11 +218,11 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
     outcome = (
         f"They would speak {selected}." if selected else "They have no protocol in common. They would have to negotiate one."
     )
-    return Replay((first.name, second.name), verdicts, steps, 0, outcome)
+    return ReplayView((first.name, second.name), verdicts, steps, 0, outcome)
 
 
-def _step(direction: str, name: str, text: str) -> Step:
-    return Step("", direction, name, text, f"{name}: {text}")
+def _step(direction: str, name: str, text: str) -> ReplayStep:
+    return ReplayStep("", direction, name, text, f"{name}: {text}")
 
 
 def _differ(mine: SupportedProtocol, theirs: SupportedProtocol) -> bool:
@@ -305,7 +305,7 @@ _MAX_NAME = 40
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """A message or a decision of the recorded side.
 
     `direction`: "sent", "received" or "" for a decision. `label`: the message in a few words, for the picture.
@@ -318,7 +318,7 @@ class Step:
     label: str = ""
 
 
-def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
+def steps_of(notes: Sequence[Note]) -> Iterator[ReplayStep]:
     """Yield the steps of a transcript in order."""
     began = notes[0].seconds or 0.0
     for note in notes:
@@ -326,7 +326,7 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
         if note.name == "receive":
             yield _message(at, "received", note.arguments.get("message"), "message")
         elif note.name not in _BEGINS:
-            yield Step(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
+            yield ReplayStep(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
         for action in note.actions:
             name = str(next(iter(action), ""))[:_MAX_NAME]
             content = next(iter(action.values()), None)
@@ -334,7 +334,7 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
             if name.startswith("Send"):
                 yield _message(at, "sent", next((fields[key] for key in _CONTENT if key in fields), action), name)
             else:
-                yield Step(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
+                yield ReplayStep(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
 
 
 def count_steps(notes: Sequence[Note]) -> int:
@@ -368,10 +368,10 @@ def _ending(fields: Mapping[str, Any]) -> str:
     return f"{printable(str(error.get('message', '')), 400)} ({printable(str(error.get('code', '')), 80)})"
 
 
-def _message(at: str, direction: str, message: Any, otherwise: str) -> Step:
+def _message(at: str, direction: str, message: Any, otherwise: str) -> ReplayStep:
     name, gist = _read(message)
     name = name or otherwise
-    return Step(at, direction, name, shown(message), printable(f"{name}: {gist}" if gist else name, _MAX_LABEL))
+    return ReplayStep(at, direction, name, shown(message), printable(f"{name}: {gist}" if gist else name, _MAX_LABEL))
 
 
 def _read(message: Any) -> tuple[str, str]:

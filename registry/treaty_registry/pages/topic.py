@@ -22,7 +22,7 @@ from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
-from ..serving.history import Approvals, ConsensusPeriod, Vote
+from ..serving.history import ConsensusPeriod, EpochApprovals, VoterChoice
 from . import topic_charts, voices
 from .renderer import Gathered, digest
 from .topic_documents import Book, ShownDocument, cards, document_of, names_of
@@ -66,8 +66,8 @@ class Found:
     periods: Sequence[ConsensusPeriod]
     named: Mapping[str, Named]
     pairs: reasons.ReportedPairs | None
-    votes: Mapping[str, Sequence[Vote]]
-    approvals: Sequence[Approvals]
+    votes: Mapping[str, Sequence[VoterChoice]]
+    approvals: Sequence[EpochApprovals]
     parameters: Parameters | None
 
 
@@ -217,7 +217,7 @@ async def _pairs(
 
 async def _counted(
     history: TopicHistory, topic: Topic, body: Decision | None
-) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Approvals]]:
+) -> tuple[Mapping[str, Sequence[VoterChoice]], Sequence[EpochApprovals]]:
     """Return the votes of a decision, and those for each candidate at the decisions up to it; none without its transcript."""
     if topic.decision is None or body is None or topic.decision.transcript is None:
         return {}, ()
@@ -260,7 +260,7 @@ def _support(renderer: Renderer, page_data: Found, decision: Decision, book: Boo
 
 
 def _charts(
-    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], approvals: Sequence[Approvals]
+    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[VoterChoice]], approvals: Sequence[EpochApprovals]
 ) -> topic_charts.Charts:
     """Return the charts of a decision, with the numbers for their tables."""
     counted_voices = voices.hear(transcript, votes)

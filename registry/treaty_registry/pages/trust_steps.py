@@ -27,7 +27,7 @@ class TrustStep:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProtocolFacts:
     """The facts about a protocol. `is_published`: the published checkpoint covers it. `witnesses`: its number of cosignatures."""
 
     record: Record
@@ -39,7 +39,7 @@ class Evidence:
     witnesses: int
 
 
-def trust_steps(evidence: Evidence) -> list[TrustStep]:
+def trust_steps(evidence: ProtocolFacts) -> list[TrustStep]:
     """Return the ten steps in their order."""
     record = evidence.record
     return [
@@ -83,14 +83,14 @@ def _witnessed(count: int) -> str:
     return f"{count} {'witness has' if count == 1 else 'witnesses have'} cosigned it."
 
 
-def _document(evidence: Evidence) -> TrustStep:
+def _document(evidence: ProtocolFacts) -> TrustStep:
     if evidence.has_document:
         sentence = "The text below has the hash that the publication names."
         return TrustStep("document", "holds", sentence, "The hash again, and the hash that you asked for, if you named one.")
     return TrustStep("document", "fails", "The bytes of the document are not served.", "Nothing: there is no document to check.")
 
 
-def _handler(evidence: Evidence) -> TrustStep:
+def _handler(evidence: ProtocolFacts) -> TrustStep:
     handlers = evidence.record.handlers
     usable = sum(handler.status in ("active", "deprecated") for handler in handlers)
     left = "Whose handlers may run. An election chooses documents; your policy chooses code."
@@ -101,7 +101,7 @@ def _handler(evidence: Evidence) -> TrustStep:
     return TrustStep("handler", "fails", sentence, left)
 
 
-def _wheel(evidence: Evidence) -> TrustStep:
+def _wheel(evidence: ProtocolFacts) -> TrustStep:
     left = "Size, hash and rules again, on the bytes that it downloads."
     if evidence.handler is None:
         return TrustStep("wheel", "open", "There is no package to check.", left)
@@ -114,7 +114,7 @@ def _wheel(evidence: Evidence) -> TrustStep:
     return TrustStep("wheel", "fails", reason, left)
 
 
-def _attestation(evidence: Evidence) -> TrustStep:
+def _attestation(evidence: ProtocolFacts) -> TrustStep:
     left = "The signature, its certificate and its log entry. A registry does not verify them for you."
     if isinstance(evidence.signature, SignatureView):
         issuer = f", as {evidence.signature.issuer} certified" if evidence.signature.issuer else ""
@@ -125,7 +125,7 @@ def _attestation(evidence: Evidence) -> TrustStep:
     return TrustStep("attestation", "open", reason, left)
 
 
-def _status(evidence: Evidence) -> TrustStep:
+def _status(evidence: ProtocolFacts) -> TrustStep:
     left = "Whether a deprecated one still suits you. Yanked and revoked ones are refused."
     status = evidence.record.status
     of_handler = evidence.handler.status if evidence.handler else "active"

@@ -126,7 +126,7 @@ class _Transcript(msgspec.Struct):
     pairwise: list[list[str]]
 
 
-class Elections:
+class ElectionQueries:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
     def __init__(self, registry: ReadableLog, standings: StandingQueries) -> None:

@@ -26,7 +26,7 @@ from treaty_consensus.kinds import NONE, Parameters, Report
 from ..catalogue.agents import AgentQueries, read_tiers
 from ..readable import Head, ReadableLog
 from ..storage.stored_leaf import restored
-from .topics import VOUCHES, Elections, check_topic
+from .topics import VOUCHES, ElectionQueries, check_topic
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -63,7 +63,7 @@ class _Said(NamedTuple):
 class VotingQueries:
     """Reads how DIDs vote. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: ReadableLog, elections: Elections) -> None:
+    def __init__(self, registry: ReadableLog, elections: ElectionQueries) -> None:
         self._registry = registry
         self._elections = elections
         self._names = AgentQueries(registry.pool)

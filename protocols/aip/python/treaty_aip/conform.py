@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.extras import naming_extras
 
 from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
@@ -81,7 +81,7 @@ class Stream:
         self._call.cancel()
 
 
-class Caller(Foreign):
+class Caller(PeerUnderTest):
     """A foreign agent, tool or gateway at `address`, and the id to which this side speaks. `arguments`: of a tool's call."""
 
     stream_method, tool_method = "/grpc_service.AgentService/CallAgent", "/grpc_service.ToolService/CallTool"

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.text_format import MessageToString
 
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_io.extras import naming_extras
 
 from .stubs import aip_pb2, aip_pb2_grpc
@@ -29,7 +29,9 @@ def line(message: Any) -> str:
     return str(MessageToString(message, as_one_line=True))
 
 
-class Desk(Foreign, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer):
+class Desk(
+    PeerUnderTest, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer
+):
     """The servers of this side: a gateway at which a foreign node registers, and an agent and a tool that others call."""
 
     def __init__(self, host: str) -> None:

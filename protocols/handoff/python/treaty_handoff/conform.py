@@ -25,7 +25,7 @@ from treaty_agent import Identity
 from treaty_agent.transport.foreign_session import ForeignSession, foreign_socket
 from treaty_handler import decode_json
 from treaty_io.asgi import Receive, Scope, Send
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.exchange import BoundedClient
@@ -58,7 +58,7 @@ class Answer:
         return [one["payload"]["data"] for one in self.messages if one["payload"]["handoff_type"] == Kind.STATUS_UPDATE]
 
 
-class Receiver(Foreign):
+class Receiver(PeerUnderTest):
     """A foreign agent that takes messages at `url`/handoffs. `sample`: a message that it can work on, for the ids of this run."""
 
     def __init__(
@@ -398,7 +398,7 @@ async def junk_is_refused(peer: Receiver) -> None:
         peer.expect(answer.code == 400, f"It is answered with {answer.code}.")
 
 
-class Listener(Foreign):
+class Listener(PeerUnderTest):
     """Takes the messages of a foreign sender. The first delivery is answered with 503, and the second as the work's end."""
 
     def __init__(self, identity: Identity, network: Network) -> None:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from treaty_agent.transport.foreign_session import QUIET, SOCKET, ForeignSession, foreign_socket, new_name
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.extras import naming_extras
 
 with naming_extras("agent"):
@@ -35,7 +35,7 @@ def message(sender: str, *recipients: str, **parts: Any) -> dict[str, Any]:
     return {**base, "cause_by": "Conform", "sent_from": sender, "send_to": list(recipients), **parts}
 
 
-class Members(Foreign):
+class Members(PeerUnderTest):
     """Members of this side at a foreign environment: `alice` and `bob`, each in a class of its own."""
 
     def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
@@ -187,7 +187,7 @@ async def a_lost_member_leaves(peer: Members) -> None:
     raise Broken("The name of a member that is gone is taken still.")
 
 
-class Host(Foreign):
+class Host(PeerUnderTest):
     """An environment of this side, with the first foreign member that joins. `join`: its request, {} before it."""
 
     def __init__(self) -> None:
