@@ -188,7 +188,7 @@ def test_words_of_a_heading_and_more_words_of_the_question_come_first() -> None:
     )
     by_heading, by_both, by_beginning, by_none = ranked(made, ["rotate a key", "operator rotates", "constr", "toString"])
     assert by_heading[0] == ["b.html", "rotate-a-key", "Keys", "Rotate a key", "Read this."]
-    assert [hit[:2] for hit in by_both][0] == ["a.html", ""]
+    assert by_both[0][:2] == ["a.html", ""]
     assert [hit[:2] for hit in by_beginning] == [["a.html", "other"]]
     assert by_none == []
 
