@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from docutils.nodes import make_id
 from sphinx.search.en import SearchEnglish
 
 _WORD = re.compile(r"\w+")
@@ -111,12 +111,18 @@ def sections(page: str, text: str) -> Iterator[Section]:
             yield Section(page, anchor, title, heading, _plain("\n".join(lines)))
         heading, lines = _plain(found[2]), []
         title = title or heading
-        name = make_id(heading)
+        name = _anchor(heading)
         anchors[name] += 1
         # Sphinx numbers the heading that has no letters, and the second one of a name: then the page is near enough.
         anchor = name if len(found[1]) > 1 and anchors[name] == 1 else ""
     if heading:
         yield Section(page, anchor, title, heading, _plain("\n".join(lines)))
+
+
+def _anchor(heading: str) -> str:
+    """The id that Sphinx gives a heading: its letters and digits in ASCII, with dashes, from the first letter on."""
+    letters = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"^[-0-9]+|-+$", "", re.sub(r"[^a-z0-9]+", "-", letters))
 
 
 def _plain(text: str) -> str:
