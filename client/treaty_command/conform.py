@@ -128,7 +128,7 @@ def handoff(
     wait
         The time for the agent to send to --listen, in seconds.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, SessionListener, receiver_at
+    from treaty_handoff.conform import RECEIVER, receiver_at
     from treaty_handoff.conform_broker import BROKER, Members
     from treaty_handoff.messages import read
 
@@ -147,16 +147,24 @@ def handoff(
             async with receiver_at(options.network, url, recipient, identity, **more) as peer:
                 await report.check("receiver", RECEIVER, peer, seconds)
         if listen:
-            is_session = listen.startswith("ws://")
-            host, port = _endpoint(listen.removeprefix("ws://"))
-            listener = (SessionListener if is_session else Listener)(identity, options.network)
-            async with listener.serving(host, port) as bound:
-                place, first = (f"ws://{host}:{bound}", "has no") if is_session else (f"http://{host}:{bound}", "is 503 as")
-                report.tell(f"Hand one message to {place} within {wait:g} seconds. The first delivery {first} answer.")
-                await _within(wait, listener.delivery(0))
-                await report.check("sender", SENDER, listener, max(seconds, wait))
+            await _check_sender(report, identity, options, listen, seconds, wait)
 
     run(work())
+
+
+async def _check_sender(
+    report: ConformanceReport, identity: Identity, options: Options, listen: str, seconds: float, wait: float
+) -> None:
+    from treaty_handoff.conform import SENDER, Listener, SessionListener
+
+    is_session = listen.startswith("ws://")
+    host, port = _endpoint(listen.removeprefix("ws://"))
+    listener = (SessionListener if is_session else Listener)(identity, options.network)
+    async with listener.serving(host, port) as bound:
+        place, first = (f"ws://{host}:{bound}", "has no") if is_session else (f"http://{host}:{bound}", "is 503 as")
+        report.tell(f"Hand one message to {place} within {wait:g} seconds. The first delivery {first} answer.")
+        await _within(wait, listener.delivery(0))
+        await report.check("sender", SENDER, listener, max(seconds, wait))
     report.end()
 
 
