@@ -145,6 +145,17 @@ def test_004_13_and_22_what_a_lost_member_did_not_confirm_comes_again_the_most_u
     assert join("ben") == [sent[1]["metadata"]["message_id"]]
 
 
+def test_004_35_a_broker_that_begins_anew_knows_what_it_took() -> None:
+    side, sent = Side("broker"), message()
+    for statuses in (["ACCEPTED"], ["DUPLICATE"]):
+        for name in ("anna", "ben"):
+            side.handle(PeerJoined(peer=f"did:example:{name}", role="member", is_proved=True, at=side.at))
+            joining = message(Kind.NOTIFICATION, sender=name, recipient="broker", data={"event": "JOIN"})
+            side.receive(joining, f"did:example:{name}")
+        assert reports(side.receive(sent, "did:example:anna")) == statuses
+        side = Side("broker", side.stored)
+
+
 @pytest.mark.threat(374)
 def test_004_22_agents_that_fill_a_broker_leave_room_for_others_at_it() -> None:
     """One agent has a half of the room, the next one a quarter. All that claim their DIDs are one agent."""
