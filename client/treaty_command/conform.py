@@ -110,7 +110,6 @@ def handoff(
     ----------
     url
         The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ or PostgreSQL for its queue there.
-        Without it only --listen is tried.
     uri
         The URI of the protocol that the agent provides in a session.
     broker
@@ -126,38 +125,48 @@ def handoff(
     seconds
         The time for an item.
     wait
-        The time for the agent to send to --listen, in seconds.
+        The time for the agent to send to --listen.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, SessionListener, receiver_at
-    from treaty_handoff.conform_broker import BROKER, Members
+    from treaty_handoff.conform import RECEIVER, receiver_at
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
     _need(recipient or broker or not url, "Name the recipient_id of the agent: --recipient; or --broker for a broker.")
     identity, report = _identity(options), ConformanceReport("handoff", options)
     message = None if sample is None else read(sample.read_bytes())
+    more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
 
     async def work() -> None:
         if url and broker:
-            async with contextlib.AsyncExitStack() as stack:
-                await report.check("broker", BROKER, Members(url, uri, stack), seconds)
+            await _check_broker(report, url, uri, seconds)
         elif url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
-            more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
             async with receiver_at(options.network, url, recipient, identity, **more) as peer:
                 await report.check("receiver", RECEIVER, peer, seconds)
         if listen:
-            is_session = listen.startswith("ws://")
-            host, port = _endpoint(listen.removeprefix("ws://"))
-            listener = (SessionListener if is_session else Listener)(identity, options.network)
-            async with listener.serving(host, port) as bound:
-                place, first = (f"ws://{host}:{bound}", "has no") if is_session else (f"http://{host}:{bound}", "is 503 as")
-                report.tell(f"Hand one message to {place} within {wait:g} seconds. The first delivery {first} answer.")
-                await _within(wait, listener.delivery(0))
-                await report.check("sender", SENDER, listener, max(seconds, wait))
+            await _check_sender(report, identity, options, listen, wait, seconds)
 
     run(work())
     report.end()
+
+
+async def _check_sender(
+    report: ConformanceReport, identity: Identity, options: Options, listen: str, wait: float, seconds: float
+) -> None:
+    from treaty_handoff.conform import SENDER, Listener, SessionListener
+
+    listener = (SessionListener if listen.startswith("ws://") else Listener)(identity, options.network)
+    async with listener.serving(*_endpoint(listen.removeprefix("ws://"))) as url:
+        report.tell(f"Hand one message to {url} within {wait:g} seconds. At first it has no answer, or 503.")
+        await _within(wait, listener.delivery(0))
+        await report.check("sender", SENDER, listener, max(seconds, wait))
+
+
+async def _check_broker(report: ConformanceReport, url: str, uri: str, seconds: float) -> None:
+    from treaty_handoff.conform_broker import BROKER, Members
+
+    async with contextlib.AsyncExitStack() as stack:
+        await report.check("broker", BROKER, Members(url, uri, stack), seconds)
 
 
 @app.command

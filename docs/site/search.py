@@ -29,7 +29,7 @@ _NO_NAME = re.compile(r"\d|(?=.*\d).{25}")
 _HEADING = re.compile(r"(#{1,6}) (.+)")
 _FENCE = re.compile(r"[ \t]*(?:```|~~~)")
 _MARKUP = re.compile(
-    r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|\*\*|[`|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE
+    r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|[|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE
 )
 _SHOWN = 200
 """Characters of a section that a hit shows."""
@@ -126,7 +126,7 @@ def _anchor(heading: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_MARKUP.sub(lambda found: found[1] or " ", text).split())
+    return " ".join(re.sub("[`*]", "", _MARKUP.sub(lambda found: found[1] or " ", text)).split())
 
 
 def index(pages: Mapping[str, str]) -> str:

@@ -235,7 +235,7 @@ CAPS = {
         ("`search.query` (more than {})", search.MAX_QUERY_TERMS),
         ("`limit` (1 to {}; 20)", retrieval.MAX_PAGE),
         ("A page looks at {} protocols", retrieval.MAX_WALK),
-        ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),
+        ("newest first by PEP 440, at most {} -", queries.MAX_VERSIONS),
         ("topics by name, {} a page", topics.MAX_TOPICS),
         ("each with its oldest {} versions", statuses.MAX_URIS),
         ("and the newest; {} a page", standing.MAX_SPEAKERS),

@@ -31,8 +31,8 @@ async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) ->
 async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> None:
     identity = Identity.create()
     listener = Listener(identity, Network())
-    async with listener.serving("127.0.0.1", 0) as port:
-        sent = go_programs.result(*peers("handoff"), "send", f"http://127.0.0.1:{port}", "desk", DOCUMENT)
+    async with listener.serving("127.0.0.1", 0) as url:
+        sent = go_programs.result(*peers("handoff"), "send", url, "desk", DOCUMENT)
         results, result = await asyncio.gather(outcomes_when_sent(listener), sent)
     assert others(results) == {}
     assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (

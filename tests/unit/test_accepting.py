@@ -47,7 +47,7 @@ async def refused_for_want_of_files(port: int, client: socket.socket, log: pytes
     assert "A connection was not accepted" in log.text
 
 
-async def test_a_connection_that_came_while_no_file_was_free_is_accepted_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_that_found_no_file_is_accepted_later(caplog: pytest.LogCaptureFixture) -> None:
     server = Accepting([socket.create_server(("127.0.0.1", 0))], Greeting, Rounds(), handshake=10)
     with socket.socket() as client:
         await refused_for_want_of_files(server.port, client, caplog)

@@ -192,7 +192,7 @@ def test_000_61_a_stale_destination_gets_the_call_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("age", [MAX_AGE, MAX_AGE + 1])
-def test_a_proof_that_ages_before_the_hello_comes_is_renewed_before_the_handler_starts(tmp_path: Path, age: int) -> None:
+def test_a_proof_that_ages_before_the_hello_is_renewed(tmp_path: Path, age: int) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)

@@ -343,7 +343,7 @@ async def test_003_73_an_owner_sets_the_bounds_of_a_gateway() -> None:
         assert sorted(small.get_registered_nodes()) == ["a", "b"]
 
 
-async def test_003_73_more_calls_at_once_than_grpc_keeps_waiting_are_told_that_it_is_a_limit() -> None:
+async def test_003_73_too_many_calls_at_once_are_told_of_a_limit() -> None:
     """Of more than 1,000 calls that no loop has taken yet, gRPC drops some without a reason."""
     async with nodes() as made:
         flooded = await made.agent("a", bounds=Bounds(calls=8))
@@ -361,7 +361,7 @@ async def _code(call: Any) -> Any:
     return await call.code()
 
 
-async def test_003_72_a_stream_that_is_dropped_while_this_side_writes_is_not_a_fault_of_the_other_side() -> None:
+async def test_003_72_a_stream_dropped_during_a_write_blames_no_peer() -> None:
     nothing_waits = [(f"grpc.server.max_pending_requests{name}", 0) for name in ("", "_hard_limit")]
     server = grpc.aio.server(options=nothing_waits)
     address = f"127.0.0.1:{server.add_insecure_port(LOOPBACK)}"

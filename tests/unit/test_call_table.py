@@ -134,7 +134,7 @@ async def simulated() -> AsyncIterator[Simulated]:
         await simulated.host.close()
 
 
-async def test_one_call_at_a_time_has_room_and_one_that_leaves_gives_its_turn_to_the_next() -> None:
+async def test_one_call_at_a_time_has_room_and_passes_its_turn_on() -> None:
     async with simulated() as session:
         session.has_room.clear()
         calls = [asyncio.ensure_future(session.table.make("count", {})) for _ in range(3)]

@@ -175,7 +175,7 @@ def test_the_policy_comes_from_its_own_file(tmp_path: Path) -> None:
     assert AgentConfig.load(tmp_path).policy == Policy(["did:wba:a.example"], report=True)
 
 
-def test_000_34_an_agent_waits_15_seconds_for_code_and_longer_where_a_model_writes_it_unless_its_owner_chose(
+def test_000_34_an_agent_waits_longer_where_a_model_writes(
     tmp_path: Path,
 ) -> None:
     text = "[timeouts]\nidle = 9\nreply = 7\n"

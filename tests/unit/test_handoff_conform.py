@@ -47,11 +47,11 @@ async def test_the_items_hold_at_a_sender_of_treaty() -> None:
     identity, listener = Identity.create(), Listener(Identity.create(), Network())
     data = {"objective": "Say that this message came.", "sub_tasks": []}
     message = build(Kind.TASK_TRANSFER, data, sender=identity.did, recipient="kit", task="t", state="OPEN", now=datetime.now(UTC))
-    async with listener.serving("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
+    async with listener.serving("127.0.0.1", 0) as url, httpx.AsyncClient() as client:
         try:
-            await post(client, f"http://127.0.0.1:{port}", message, identity)
+            await post(client, url, message, identity)
         except Unavailable:
-            (report,) = await post(client, f"http://127.0.0.1:{port}", message, identity)
+            (report,) = await post(client, url, message, identity)
         assert report["payload"]["data"]["status"] == "COMPLETED"
         results = await outcomes(SENDER, listener)
     assert others(results) == {}
@@ -106,8 +106,8 @@ async def test_each_item_of_a_sender_fails_at_one_that_breaks_its_rule() -> None
     failed: list[set[str]] = []
     for bodies in deliveries:
         listener = Listener(identity, Network())
-        async with listener.serving("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
-            codes = [(await client.post(f"http://127.0.0.1:{port}/handoffs", content=body)).status_code for body in bodies]
+        async with listener.serving("127.0.0.1", 0) as url, httpx.AsyncClient() as client:
+            codes = [(await client.post(f"{url}/handoffs", content=body)).status_code for body in bodies]
             assert codes[0] == 503
             results = await outcomes(SENDER, listener, seconds=2)
         failed.append(failures(results))
@@ -168,11 +168,13 @@ async def test_the_items_hold_at_a_sender_of_treaty_in_a_session(tmp_path: Path)
     async def handOff(message: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
         return {"status": "COMPLETED"}
 
-    async with listener.serving("127.0.0.1", 0) as port, Agent(Identity.create(), protocols, home=tmp_path) as agent:
-        url = f"ws://127.0.0.1:{port}"
-        async with agent.connect(url, protocols=[uri], role="sender", serving=[handOff]) as session:
-            assert await session.call("handOff", message=message) == {"status": "ACCEPTED"}
-            found = await outcomes(SENDER, listener)
+    async with (
+        listener.serving("127.0.0.1", 0) as url,
+        Agent(Identity.create(), protocols, home=tmp_path) as agent,
+        agent.connect(url, protocols=[uri], role="sender", serving=[handOff]) as session,
+    ):
+        assert await session.call("handOff", message=message) == {"status": "ACCEPTED"}
+        found = await outcomes(SENDER, listener)
     assert failures(found) == set(), others(found)
     assert set(others(found)) == {"signs"}
 

@@ -89,7 +89,7 @@ async def test_a_lethal_message_is_set_aside_and_can_return(bare: tuple[World, l
 
 
 @pytest.mark.sample(1)
-async def test_004_08_and_22_a_receiver_that_is_ended_in_the_middle_of_its_work_loses_nothing(
+async def test_004_08_and_22_a_killed_receiver_loses_nothing(
     bare: tuple[World, list[str]],
 ) -> None:
     made, urls = bare

@@ -86,7 +86,7 @@ async def test_004_01_and_07_and_21_invalid_members_are_reported(way: Door) -> N
     assert way.worked == []
 
 
-async def test_004_03_and_10_and_20_null_and_times_of_others_are_read_at_every_door(way: Door) -> None:
+async def test_004_03_and_10_and_20_null_and_foreign_times_are_read(way: Door) -> None:
     strict = way.message(TASK, DATA[TASK], lifetime=timedelta(hours=1))
     liberal = json.loads(json.dumps(strict))
     liberal["metadata"]["timestamp"] = strict["metadata"]["timestamp"].replace("Z", "999")
@@ -240,7 +240,7 @@ async def test_004_33_and_34_versions_are_recognised_at_every_door(way: Door) ->
     assert statuses(await way.hand_off(other)) == ["REJECTED"] * 4 and len(way.worked) == 1
 
 
-async def test_004_05_and_35_a_restart_finds_the_messages_at_every_door(way: Door) -> None:
+async def test_004_05_and_35_a_restart_finds_the_messages(way: Door) -> None:
     message = way.message(TASK, DATA[TASK])
     assert statuses(await way.hand_off(message)) == ["COMPLETED"]
     way.restart()
@@ -255,20 +255,20 @@ def by_priority(way: Door) -> list[dict[str, Any]]:
     return [way.message(NOTE, DATA[NOTE], priority=each, message_id=ids[number]) for number, each in enumerate(order)]
 
 
-async def test_004_13_and_22_messages_wait_for_their_receiver_the_most_urgent_first_at_every_door(way: Door) -> None:
+async def test_004_13_and_22_urgent_messages_wait_and_come_first(way: Door) -> None:
     sent = by_priority(way)
     await way.send(*sent, is_away=True)
     assert len(way.worked) == 3 and all(message in way.worked for message in sent)
     assert way.worked.index(sent[2]) < way.worked.index(sent[1])
 
 
-async def test_004_19_the_sender_s_own_code_sends_the_message_that_arrives_at_every_door(way: Door) -> None:
+async def test_004_19_a_senders_own_code_sends_the_message(way: Door) -> None:
     message = way.message(TASK, DATA[TASK], summary="It drops.", instructions={"required_actions": []})
     await way.send(message)
     assert way.worked == [message] and statuses([entry["payload"]["data"] for entry in way.told]) == ["COMPLETED"]
 
 
-async def test_004_11_and_23_and_24_and_29_and_37_the_right_agent_works_at_every_door(way: Door) -> None:
+async def test_004_11_and_23_and_24_and_29_and_37_right_agents_work(way: Door) -> None:
     escalated = {**DATA[ESCALATION], "technical_details": {"symptoms": SYMPTOMS}}
     taken = [
         way.message(TASK, DATA[TASK], recipient="pool"),
@@ -291,7 +291,7 @@ async def test_004_11_and_23_and_24_and_29_and_37_the_right_agent_works_at_every
     assert way.worked == taken and {*statuses([entry["payload"]["data"] for entry in way.told])} == {"REJECTED"}
 
 
-async def test_004_20_and_27_the_same_message_means_the_same_to_agents_that_act_differently_at_every_door(way: Door) -> None:
+async def test_004_20_and_27_a_message_means_the_same_to_all_agents(way: Door) -> None:
     sent = [way.message(TASK, DATA[TASK], instructions={"required_actions": ["A"]}) for _ in range(2)]
     await way.hand_off(sent[0])
     way.work = returning({"status": "COMPLETED", "actions_done": ["A"]})
@@ -311,7 +311,7 @@ async def test_004_30_personal_data_are_in_no_record_at_every_door(way: Door, ca
     assert not any(private in shown for private in ("John", "+1-555", "angry"))
 
 
-async def test_004_28_and_31_and_32_what_is_stored_is_sealed_and_all_is_logged_and_measured_at_every_door(
+async def test_004_28_and_31_and_32_stored_is_sealed_and_all_is_logged(
     way: LibraryDoor, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -323,7 +323,7 @@ async def test_004_28_and_31_and_32_what_is_stored_is_sealed_and_all_is_logged_a
     assert way.agent.metrics.total("received") == 1
 
 
-async def test_004_38_a_sender_that_waits_has_the_outcome_at_every_door(way: Door) -> None:
+async def test_004_38_a_waiting_sender_gets_the_outcome(way: Door) -> None:
     way.work = returning({"status": "COMPLETED", "result": {"n": 1}})
     (told,) = await way.hand_off(way.message(TASK, DATA[TASK]))
     assert told["result"] == {"n": 1}

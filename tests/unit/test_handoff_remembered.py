@@ -127,7 +127,7 @@ def test_the_ids_leave_room_in_the_snapshot() -> None:
 
 
 @pytest.mark.threat(374)
-def test_004_22_agents_that_fill_a_broker_leave_room_for_others_at_it() -> None:
+def test_004_22_agents_that_fill_a_broker_leave_room_for_others() -> None:
     """One agent has a half of the room, the next one a quarter. All that claim their DIDs are one agent."""
     side, names = Side("broker"), ("ben", "anna", "cleo", "dora", "claim1", "claim2")
     peers = {name: f"did:example:{name}" for name in names}

@@ -238,12 +238,13 @@ class RegistryClient:
         signed: str = "",
         coverage: str = "",
         handler: str = "",
+        sort: str = "",
         limit: int = 20,
         cursor: str = "",
     ) -> Page:
         """Return a page of the protocols that match all of this, for display; all protocols if everything is empty.
 
-        docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`.
+        docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`, and those of `sort`.
         """
         facets = {
             "state": state,
@@ -253,7 +254,7 @@ class RegistryClient:
             "coverage": coverage,
             "handler": handler,
         }
-        params = {"q": q, "topic": topic, **facets, "limit": str(limit), "cursor": cursor}
+        params = {"q": q, "topic": topic, **facets, "sort": sort, "limit": str(limit), "cursor": cursor}
         return await self._json("/protocols", Page, {name: value for name, value in params.items() if value})
 
     async def record(self, uri: ProtocolUri) -> dict[str, object]:

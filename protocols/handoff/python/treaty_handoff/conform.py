@@ -544,12 +544,12 @@ class Listener(Deliveries):
             return 400, {"status": "REJECTED", "handoffs": []}
 
     @asynccontextmanager
-    async def serving(self, host: str, port: int) -> AsyncIterator[int]:
-        """Serve during the block, and yield the port."""
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve during the block, and yield the URL."""
         from treaty_agent.transport.listener import serving  # a web server, which the other role does not need
 
         async with serving(self.app, host, port, sockets=16) as server:
-            yield server.port
+            yield f"http://{host}:{server.port}"
 
 
 class SessionListener(Deliveries):
@@ -576,10 +576,10 @@ class SessionListener(Deliveries):
                 await session.say(self.report(message))
 
     @asynccontextmanager
-    async def serving(self, host: str, port: int) -> AsyncIterator[int]:
-        """Serve during the block, and yield the port."""
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve during the block, and yield the URL."""
         async with serve(self._take, host, port, **SOCKET) as server:
-            yield server.sockets[0].getsockname()[1]
+            yield f"ws://{host}:{server.sockets[0].getsockname()[1]}"
 
 
 @SENDER.rule("sends", "Rules, 4", "Post the envelope to /handoffs.")
