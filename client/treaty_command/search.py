@@ -18,7 +18,7 @@ from .output import escape
 from .values import Topic
 
 if TYPE_CHECKING:
-    from treaty_client.registries.replies import Summary
+    from treaty_client.registries.replies import SearchResult, Summary
 
 _MAX_SHOWN = 512
 
@@ -62,12 +62,12 @@ def search(
     uri: bool = False,
     options: Options = Options(),
 ) -> None:
-    """Find protocols by words in any language and by filters. All that is given must match.
+    """Find protocols by a sentence or words in any language, best first, and by filters, which all must match.
 
     Parameters
     ----------
     words
-        The words to find; all protocols when empty.
+        Each word counts; all protocols when there are none.
     limit
         The maximum number of results, from 1 to 100.
     uri
@@ -78,14 +78,16 @@ def search(
     filter_values = {name: value or "" for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
     filter_values["handler"] = "code-free" if filters.code_free else ""
 
-    async def work() -> tuple[Summary, ...]:
+    async def work() -> tuple[SearchResult, ...]:
         async with RegistryClient(options.sources(), options.network) as client:
             return (await client.search(" ".join(words), **filter_values, limit=limit)).protocols
 
     page = run(work())
     if uri and not page:
         raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
-    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in page]
+    lines = [
+        f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}{_score(p)}[/]" for p in page
+    ]
     lines = [_line(p.uri) for p in page] if uri else lines
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in page]}
     options.output.result(value, *(lines or ["Nothing found."]))
@@ -95,6 +97,10 @@ def _states(found: Summary) -> str:
     """Return the state in the election and the status that the publisher gave, as far as they say something."""
     states = [found.election, found.status if found.status != "active" else None]
     return ", ".join(filter(None, states)) or found.status
+
+
+def _score(found: SearchResult) -> str:
+    return f", score {found.score}" if found.score is not None else ""
 
 
 def _line(text: str) -> str:

@@ -7,7 +7,7 @@ omitted when missing, as in the statement it comes from.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,12 @@ class Summary(msgspec.Struct, frozen=True):
     election: str | None
 
 
+class SearchResult(Summary, frozen=True):
+    """A result of a search. `score`: how well it matches the words, 1 to 100; null without words."""
+
+    score: Annotated[int, msgspec.Meta(ge=1, le=100)] | None
+
+
 class Page(msgspec.Struct, frozen=True):
     """A page of search results. `next` is the cursor of the next page.
 
@@ -47,7 +53,7 @@ class Page(msgspec.Struct, frozen=True):
     the number of all results.
     """
 
-    protocols: list[Summary]
+    protocols: list[SearchResult]
     next: str | None
     order: Literal["words", "newest"] = "newest"
     at_most: Index = 0

@@ -19,7 +19,10 @@ from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, is_for_people, negotiated, number, target
 
 Words = Annotated[
-    str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
+    str,
+    QueryParameter(
+        name="q", max_length=MAX_QUERY, description="A sentence or words, in any language; each word that a card has counts."
+    ),
 ]
 Limit = Annotated[str | None, QueryParameter(name="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
 Cursor = Annotated[str | None, QueryParameter(name="cursor", max_length=40, description="The `next` of the page before.")]
