@@ -10,7 +10,7 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import TooLarge
 from treaty_io.codes import FrameCode
 
-from .connection import Connection, ConnectionLost, unwatched
+from .connection import ConnectionLost, unwatched
 
 
 @dataclass
@@ -74,8 +74,12 @@ class MemoryConnection:
         for wake in (self._outgoing.read, self._incoming.written, self._incoming.read):
             wake()
 
+    async def leave(self) -> None:
+        """Close the connection because this agent stops."""
+        await self.close()
 
-def pair(*, source: str = "") -> tuple[Connection, Connection]:
-    """Return two connected ends. `source`: the DID of the first end, as the second one knows it."""
+
+def pair(*, source: str = "", address: str = "memory:source") -> tuple[MemoryConnection, MemoryConnection]:
+    """Return two connected ends. `source`, `address`: of the first end, as the second one knows it."""
     there, back = _Pipe(), _Pipe()
-    return MemoryConnection(back, there, "memory:destination"), MemoryConnection(there, back, "memory:source", source)
+    return MemoryConnection(back, there, "memory:destination"), MemoryConnection(there, back, address, source)
