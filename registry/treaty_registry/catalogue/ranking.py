@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GAINS: Final = (8, 12, 16, 20)
 """Of the places of a word in a card: namespace, summary, tags and topic, title and name."""
 MAX_WALK = 512
-MAX_CANDIDATES = 256
+MAX_CANDIDATES = 128
 # Each is compared with each candidate. The rarest of a sentence say what it is about.
 MAX_RANKED = 16
 # Words whose postings are read for all terms together. Each is an index scan of the query.
@@ -41,7 +41,7 @@ with candidates as (
     select place, index from postings where word = lead.word order by place desc, index desc limit $4) walk
    join protocols p on p.index = walk.index where p.terms @@ $5::tsquery
    order by walk.place desc, walk.index desc limit $6)
-), ranked as (
+), ranked as materialized (
   select p.index, (
     select sum(term.weight * case when not p.terms @@ term.anywhere then 0
       when p.terms @@ term.a then {GAINS[3]} when p.terms @@ term.ab then {GAINS[2]} when p.terms @@ term.abc then {GAINS[1]}
