@@ -89,8 +89,9 @@ class Author:
         return await self.publish_project(load_project(PRODUCT_INFO / version))
 
     async def publish_project(self, project: Project) -> str:
-        """Publish a project, handler and attestation included; its URI."""
-        return [step async for step in self.publisher.publish(project)][-1].uri
+        """Publish a project, handler and attestation included; its URI. Its document may be another one than `treaty document`
+        would write."""
+        return [step async for step in self.publisher.publish(project, is_agreed=True)][-1].uri
 
     async def publish_many(self, number: int) -> list[str]:
         """Publish so many small protocols without handlers, all with the same document; their paths."""

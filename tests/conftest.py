@@ -52,17 +52,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if FULL:
         return
     seen: Counter[str] = Counter()
-    kept: list[pytest.Item] = []
+    selected: list[pytest.Item] = []
     deep: list[pytest.Item] = []
     for item in items:
         test = item.nodeid.partition("[")[0]
         seen[test] += 1
         sample = item.get_closest_marker("sample")
         beyond = sample is not None and seen[test] > sample.args[0]
-        (deep if beyond or item.get_closest_marker("deep") else kept).append(item)
+        (deep if beyond or item.get_closest_marker("deep") else selected).append(item)
     if deep:
         config.hook.pytest_deselected(items=deep)
-        items[:] = kept
+        items[:] = selected
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -170,16 +170,16 @@ def rabbit() -> Iterator[RabbitServer]:
 @pytest.fixture
 async def here(database: str) -> AsyncIterator[World]:
     """Agents with the queues of PostgreSQL."""
-    async with _world(database, None) as made:
-        yield made
+    async with _world(database, None) as world:
+        yield world
 
 
 @pytest.fixture(params=["postgres", "rabbitmq"])
 async def anywhere(request: pytest.FixtureRequest, database: str) -> AsyncIterator[World]:
     """Agents with the queues of each broker."""
     url = request.getfixturevalue("rabbit").url if request.param == "rabbitmq" else None
-    async with _world(database, url) as made:
-        yield made
+    async with _world(database, url) as world:
+        yield world
 
 
 def _world(database: str, rabbit: str | None) -> AbstractAsyncContextManager[World]:

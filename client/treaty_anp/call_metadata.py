@@ -7,7 +7,6 @@ All members are optional. A trace that breaks the rules of W3C Trace Context cou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -17,8 +16,7 @@ from .trace_context import TraceContext
 MAX_TIMEOUT = 2**31 - 1  # so that a peer with 32-bit integers can read it
 
 
-@dataclass(frozen=True)
-class CallMetadata:
+class CallMetadata(msgspec.Struct, frozen=True):
     """The trace and the time of a call. `timeout`: the milliseconds that the caller waits from now on, at most `MAX_TIMEOUT`."""
 
     trace: TraceContext | None = None

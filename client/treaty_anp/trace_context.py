@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 # The recommendation asks for at least 512 characters to be passed on; more would let a peer fill the messages of others.
 MAX_STATE = 512
@@ -59,7 +59,7 @@ class TraceContext:
 
     def child(self) -> TraceContext:
         """Return a new span of the same trace, which this one caused."""
-        return replace(self, span_id=_random(8), parent_id=self.span_id)
+        return TraceContext(self.trace_id, _random(8), self.span_id, self.flags, self.state)
 
 
 def _random(size: int) -> str:

@@ -36,20 +36,24 @@ class UndefinedTransition(RuntimeError):
 
 
 class StateTable(Generic[S, E, W, G]):
-    """A table with its guards by name."""
+    """A table with the judge of its guards."""
 
-    def __init__(
-        self, transitions: Mapping[tuple[S, E], StateTransition[S, W, G]], guards: Mapping[G, Callable[[], bool]]
-    ) -> None:
-        self._transitions, self._guards = transitions, guards
+    def __init__(self, transitions: Mapping[tuple[S, E], StateTransition[S, W, G]], is_met: Callable[[G], bool]) -> None:
+        """`is_met`: return whether a guard is true now."""
+        self._transitions, self._is_met = transitions, is_met
+
+    def find(self, state: S, event: E) -> StateTransition[S, W, G] | None:
+        """Return the transition that the event has now, or None."""
+        transition = self._transitions.get((state, event))
+        return transition if transition is None or transition.guard is None or self._is_met(transition.guard) else None
 
     def allows(self, state: S, event: E) -> bool:
         """Return whether the event has a transition now."""
-        transition = self._transitions.get((state, event))
-        return transition is not None and (transition.guard is None or self._guards[transition.guard]())
+        return self.find(state, event) is not None
 
     def follow(self, state: S, event: E) -> StateTransition[S, W, G]:
         """Return the event's transition. Raises `UndefinedTransition`."""
-        if not self.allows(state, event):
+        transition = self.find(state, event)
+        if transition is None:
             raise UndefinedTransition(f"{event} has no transition in state {state}.")
-        return self._transitions[state, event]
+        return transition

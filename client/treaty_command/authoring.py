@@ -88,19 +88,19 @@ def new(
     if from_ is not None:
         if summary is not None:
             raise Malformed(SystemCode.USAGE, "The summary of a protocol from a class is the first line of its docstring.")
-        chosen = _of_class(name, topic, kind, form)
-        paths = run(_write_class(folder, from_, chosen))
+        protocol = _of_class(name, topic, kind, form)
+        paths = run(_write_class(folder, from_, protocol))
     else:
         summary = summary or _ask("Summary, one sentence", asking, default=PLACEHOLDER)
         kind = kind or _ask("Kind of exchange", asking, KINDS, default=KINDS[0])
         forms = forms_of(kind)
         form = form or _ask("Declarative, or a handler in Python", asking and len(forms) > 1, forms, default=forms[0])
-        chosen = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form), summary)
-        paths = write_project(folder, chosen)
+        protocol = NewProtocol(name, topic, cast(Kind, kind), cast(Form, form), summary)
+        paths = write_project(folder, protocol)
     lines = [f"  {escape(str(path))}" for path in paths]
-    value = {"folder": str(folder), "files": [str(path) for path in paths], **dataclasses.asdict(chosen)}
+    value = {"folder": str(folder), "files": [str(path) for path in paths], **dataclasses.asdict(protocol)}
     after = f"Change document.md first, then the others. Check with: treaty test {escape(str(folder))} --watch"
-    options.output.result(value, f"[green]✓[/] [bold]{escape(chosen.name)}[/]", *lines, after)
+    options.output.result(value, f"[green]✓[/] [bold]{escape(protocol.name)}[/]", *lines, after)
 
 
 def _of_class(name: str, topic: str, kind: str | None, form: str | None) -> NewProtocol:
@@ -110,12 +110,12 @@ def _of_class(name: str, topic: str, kind: str | None, form: str | None) -> NewP
     return NewProtocol(name, topic)
 
 
-async def _write_class(folder: Path, place: str, chosen: NewProtocol) -> list[Path]:
+async def _write_class(folder: Path, place: str, protocol: NewProtocol) -> list[Path]:
     from treaty_agent.authoring.class_project import load_class, write_class_project  # here, as most commands need no agent
 
     # The console script begins its search for modules elsewhere.
     sys.path.insert(0, str(Path.cwd()))
-    return await write_class_project(folder, load_class(place), chosen)
+    return await write_class_project(folder, load_class(place), protocol)
 
 
 def _ask(question: str, asking: bool, choices: Sequence[str] = (), *, default: str | None) -> str:
@@ -250,22 +250,22 @@ def stubs(subject: Uri, /, *, output: Path | None = None, publisher: Publishers 
     options.output.result({"module": text, "file": str(output) if output else None}, *lines)
 
 
-def _report(found: ProtocolCheck, options: Options, *, verdict: str = "It can be published") -> None:
-    options.output.result(_value(found), *_lines(found, verdict))
+def _report(check: ProtocolCheck, options: Options, *, verdict: str = "It can be published") -> None:
+    options.output.result(_value(check), *_lines(check, verdict))
 
 
-def _value(found: ProtocolCheck) -> dict[str, Any]:
+def _value(check: ProtocolCheck) -> dict[str, Any]:
     problems = [
         {"file": item.file, "field": item.field, "code": item.error.code, "message": item.error.message, "fix": item.error.fix}
-        for item in found.problems
+        for item in check.problems
     ]
     return {
-        "passed": found.passed,
+        "passed": check.passed,
         "problems": problems,
-        "vectors": [{"file": vector.name, "title": vector.title, "roles": vector.roles} for vector in found.vectors],
-        "mismatches": [dataclasses.asdict(item) for item in found.mismatches],
-        "coverage": None if found.coverage is None else _coverage_value(found.coverage),
-        "hostile": None if found.hostile is None else {"tried": found.hostile.tried, "total": found.hostile.total},
+        "vectors": [{"file": vector.name, "title": vector.title, "roles": vector.roles} for vector in check.vectors],
+        "mismatches": [dataclasses.asdict(item) for item in check.mismatches],
+        "coverage": None if check.coverage is None else _coverage_value(check.coverage),
+        "hostile": None if check.hostile is None else {"tried": check.hostile.tried, "total": check.hostile.total},
     }
 
 
@@ -274,26 +274,26 @@ def _coverage_value(coverage: Coverage) -> dict[str, Any]:
     return {"cells": coverage.cells, "reached": reached, "missed": [dataclasses.asdict(cell) for cell in coverage.missed]}
 
 
-def _lines(found: ProtocolCheck, verdict: str) -> Iterator[Any]:
-    for item in found.problems:
+def _lines(check: ProtocolCheck, verdict: str) -> Iterator[Any]:
+    for item in check.problems:
         place = escape(printable(" ".join(filter(None, (item.file, item.field))), 200))
         fault = escape(item.error.message.removeprefix(f"{item.file}: "))
         yield f"[bold red]✗[/] [bold]{place}[/]  {fault}  [dim]{escape(item.error.code)}[/]"
         if item.error.fix:
             yield f"  [bold]→[/] {escape(item.error.fix)}"
-    for mismatch in found.mismatches:
+    for mismatch in check.mismatches:
         yield f"[bold red]✗[/] [bold]{escape(printable(mismatch.place, 200))}[/]"
         yield from _difference(mismatch)
-    if found.coverage is not None:
-        yield _table(found.coverage)
-    faults = len(found.problems) + len(found.mismatches)
-    if not found.passed:
+    if check.coverage is not None:
+        yield _table(check.coverage)
+    faults = len(check.problems) + len(check.mismatches)
+    if not check.passed:
         yield f"[bold red]✗[/] {faults} problem{'s' if faults > 1 else ''}."
-    elif found.coverage is None or found.hostile is None:
+    elif check.coverage is None or check.hostile is None:
         yield f"[green]✓[/] {verdict}: a document without a handler."
     else:
-        reached = f"{len(found.vectors)} vectors reach {found.coverage.summary}"
-        yield f"[green]✓[/] {verdict}: {reached}, and {found.hostile.summary} do no harm."
+        reached = f"{len(check.vectors)} vectors reach {check.coverage.summary}"
+        yield f"[green]✓[/] {verdict}: {reached}, and {check.hostile.summary} do no harm."
 
 
 def _difference(mismatch: Mismatch) -> Iterator[str]:

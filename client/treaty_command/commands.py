@@ -110,9 +110,9 @@ for _group, _commands in {
         "completion": ("completion:completion", "Print the completion script of a shell.", "bash"),
     },
 }.items():
-    _shown = Group.create_ordered(_group)
+    _command_group = Group.create_ordered(_group)
     for _order, (_name, (_place, _help, _EXAMPLES[_name])) in enumerate(_commands.items()):
-        app.command(f"{__package__}.{_place}", name=_name, help=_help, group=_shown, sort_key=_order)
+        app.command(f"{__package__}.{_place}", name=_name, help=_help, group=_command_group, sort_key=_order)
 
 
 def common_options() -> dict[str, str]:

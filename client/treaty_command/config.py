@@ -28,7 +28,7 @@ def config(*, negotiates: Annotated[bool, Parameter()] = False, options: Options
     negotiates
         Show the defaults of an agent with negotiators. Its sessions wait longer.
     """
-    chosen = AgentConfig.load(options.home, negotiates=negotiates)
+    agent = AgentConfig.load(options.home, negotiates=negotiates)
     usual = AgentConfig(timeouts=PATIENT if negotiates else SessionTimeouts())
     files = [name for name in (POLICY_FILE, FILE) if (options.home / name).exists()]
     table, value, defaults = (
@@ -36,7 +36,7 @@ def config(*, negotiates: Annotated[bool, Parameter()] = False, options: Options
         dict[str, Any](),
         dict(_rows(usual)),
     )
-    for key, now in _rows(chosen):
+    for key, now in _rows(agent):
         _put(value, key, now)
         table.add_row(escape(key), escape(_text(now)), "" if now == defaults[key] else escape(_text(defaults[key])))
     files_line = (
@@ -45,11 +45,11 @@ def config(*, negotiates: Annotated[bool, Parameter()] = False, options: Options
     options.output.result({"home": str(options.home), "files": files, "config": value}, files_line, table)
 
 
-def _rows(chosen: AgentConfig) -> Iterator[tuple[str, Any]]:
+def _rows(agent: AgentConfig) -> Iterator[tuple[str, Any]]:
     """Each key with its value, as JSON has it."""
     for policy_field in dataclasses.fields(Policy):
-        yield f"policy.{policy_field.name}", _plain(getattr(chosen.policy, policy_field.name))
-    for key, value in settings(chosen):
+        yield f"policy.{policy_field.name}", _plain(getattr(agent.policy, policy_field.name))
+    for key, value in settings(agent):
         yield key, _plain(value)
 
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed
 from treaty_consensus.printable import printable
-from treaty_io.conformance import Foreign, Items, Result
+from treaty_io.conformance import ItemResult, Items, PeerUnderTest
 from treaty_io.identity import Identity
 
 from .context import Options, run
@@ -32,18 +32,18 @@ _SHOWN = 300
 """Characters of the evidence in the table; the report of `--json` has all."""
 
 
-class Report:
+class ConformanceReport:
     """The results of a run."""
 
     def __init__(self, protocol: str, options: Options) -> None:
         self._protocol, self._output = protocol, options.output
-        self._results: list[tuple[str, Result]] = []
+        self._results: list[tuple[str, ItemResult]] = []
 
     def tell(self, line: str) -> None:
         """Say on standard error what the foreign side has to know or do."""
         self._output.errors.print(f"[bold]→[/] {escape(line)}")
 
-    async def check(self, role: str, items: Items, peer: Foreign, seconds: float) -> None:
+    async def check(self, role: str, items: Items, peer: PeerUnderTest, seconds: float) -> None:
         """Try the items of a role of the foreign agent, and show how far they are."""
         with self._output.errors.status(escape(f"{role}: {items.ids[0]}")) as status:
             async for result in items.check(peer, seconds=seconds):
@@ -71,7 +71,7 @@ class Report:
             sys.exit(REFUSED)
 
 
-def _details(result: Result) -> list[str]:
+def _details(result: ItemResult) -> list[str]:
     if result.outcome == "not tried":
         return [f"[dim]· {escape(result.id)}: {escape(result.why)}[/]"]
     evidence = [f"  {name} {escape(text[:_SHOWN])}" for name, text in (("sent", result.sent), ("came", result.came)) if text]
@@ -129,7 +129,7 @@ def handoff(
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
     _need(recipient or not url, "Name the recipient_id of the agent: --recipient")
-    identity, report = _identity(options), Report("handoff", options)
+    identity, report = _identity(options), ConformanceReport("handoff", options)
     message = None if sample is None else read(sample.read_bytes())
 
     async def work() -> None:
@@ -184,7 +184,7 @@ def aip(
     from treaty_aip import conform, conform_desk  # gRPC is slow to import
 
     _need(address or wait, "Name the HOST:PORT of the peer, or --wait for a node that registers here.")
-    report, (host, port) = Report("aip", options), _endpoint(listen)
+    report, (host, port) = ConformanceReport("aip", options), _endpoint(listen)
     arguments = {name: value for name, _, value in (each.partition("=") for each in argument)}
 
     async def work() -> None:
@@ -234,7 +234,7 @@ def routing(
 
     _need(url or listen, "Name the ws:// URL of the environment, or --listen for a member.")
     _need(uri or not url, "Name the URI under which the environment provides the protocol: --uri")
-    report = Report("message-routing", options)
+    report = ConformanceReport("message-routing", options)
 
     async def work() -> None:
         if url:

@@ -146,8 +146,8 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
     # Only the main thread gets signals. A program in the background may have to ignore them. With another handler than Python's
     # own the runner sets none.
-    former = signal.getsignal(signal.SIGINT)
-    handles = threading.current_thread() is threading.main_thread() and former != signal.SIG_IGN
+    handler = signal.getsignal(signal.SIGINT)
+    handles = threading.current_thread() is threading.main_thread() and handler != signal.SIG_IGN
     if handles:
         signal.signal(signal.SIGINT, interrupt)
     try:
@@ -160,4 +160,4 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
         raise
     finally:
         if handles:
-            signal.signal(signal.SIGINT, former)
+            signal.signal(signal.SIGINT, handler)

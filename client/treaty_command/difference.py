@@ -40,10 +40,10 @@ def diff(old: Subject, new: Subject, /, *, options: Options = Options()) -> None
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             return [await _read(fetcher, name, options) for name in (old, new)]
 
-    (before, former), (after, later) = run(work())
+    (before, earlier), (after, later) = run(work())
     lines = list(unified_diff(before[:MAX_LINES], after[:MAX_LINES], old, new, lineterm=""))
     cut = max(len(before), len(after)) > MAX_LINES
-    changes = operation_changes(operation_views(former), operation_views(later)) if former and later else None
+    changes = operation_changes(operation_views(earlier), operation_views(later)) if earlier and later else None
     notes = [f"[yellow]![/] Only the first {MAX_LINES} lines were compared."] if cut else []
     for change in changes or ():
         notes.append(f"[bold]{escape(escaped(change.name))}[/] {change.change}{_BREAKING if change.is_breaking else ''}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Column, Table
 
-from treaty_agent.discovery.client import Discoverer, Problem
+from treaty_agent.discovery.client import Discoverer, SkippedDocument
 from treaty_anp.discovery.parsing import AgentDescription
 from treaty_consensus.errors import Malformed
 from treaty_consensus.printable import short
@@ -70,7 +70,7 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
                 result = await remote.call(method, call_arguments)
                 return {"result": result}, [escape(json.dumps(result, ensure_ascii=False, indent=2))]
             methods = (await remote.list()).values()
-            problems = [Problem(described.url, error) for error in remote.problems]
+            problems = [SkippedDocument(described.url, error) for error in remote.problems]
             lines = [f"[bold]{escape(one.name)}[/]  {escape(one.description)}" for one in methods]
             return {"methods": [_described(one) for one in methods]}, [*lines, *map(_warning, problems)]
 
@@ -105,5 +105,5 @@ def _lines(agent: AgentDescription) -> list[object]:
     return [head, *about, f"  {where}", *remote, table if agent.protocols else "  no protocols"]
 
 
-def _warning(problem: Problem) -> str:
+def _warning(problem: SkippedDocument) -> str:
     return f"[yellow]![/] {escape(problem.url)}: {escape(problem.error.message)}  [dim]{problem.error.code}[/]"

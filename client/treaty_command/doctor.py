@@ -136,9 +136,9 @@ def _libraries(missing: list[str]) -> str:
     return "All that an agent needs is installed."
 
 
-def _identity(options: Options, found: list[Identity]) -> str:
-    found.append(options.identity())
-    return found[0].did
+def _identity(options: Options, identities: list[Identity]) -> str:
+    identities.append(options.identity())
+    return identities[0].did
 
 
 def _document(identity: Identity, options: Options) -> str:
@@ -210,10 +210,10 @@ def _machine_memory() -> int:
 
 
 def _trusted(options: Options, names: list[RegistryName]) -> str:
-    chosen = [options.trusted()] if options.registry else list(options.registries.all().values())
-    if not chosen:
+    registries = [options.trusted()] if options.registry else list(options.registries.all().values())
+    if not registries:
         raise NotFound(ClientRegistryCode.NOT_TRUSTED, "No registry is trusted.", fix="treaty trust add URL#KEY")
-    names += [registry.name for registry in chosen]
+    names += [registry.name for registry in registries]
     return ", ".join(str(name) for name in names)
 
 

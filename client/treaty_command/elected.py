@@ -45,8 +45,8 @@ def elected(topic: str, views: Sequence[TopicView]) -> tuple[TopicView, Sequence
     Raises `NotFound` (`topic.undecided`), and `VerificationFailed` (`status.…`) if the elected one was taken back.
     """
     for view in views:
-        if found := [protocol for protocol in view.protocols if protocol.state == "consensus"]:
-            return view, found
+        if protocols := [protocol for protocol in view.protocols if protocol.state == "consensus"]:
+            return view, protocols
     for view in views:
         for protocol in (protocol for protocol in view.taken_back if protocol.hash == view.consensus):
             assert protocol.status is not None, "it was taken back"

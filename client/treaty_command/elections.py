@@ -197,12 +197,12 @@ def _status(protocol: TopicProtocol) -> str:
 
 def _marks(document: str, transcript: Transcript | None, names: Names) -> str:
     """Return the marks of a protocol: a warning of it, or the version that its line speaks instead of it."""
-    counted = transcript.spoken.get(document) if transcript else None
-    if counted is None:
+    spoken = transcript.spoken.get(document) if transcript else None
+    if spoken is None:
         return ""
-    if counted.hash != document:
-        return f"  [dim]its line speaks {escape(choice_name(counted.hash, names))}[/]"
-    return "  [red]suspect[/]" if counted.suspect else ""
+    if spoken.hash != document:
+        return f"  [dim]its line speaks {escape(choice_name(spoken.hash, names))}[/]"
+    return "  [red]suspect[/]" if spoken.suspect else ""
 
 
 def _reasons(view: TopicView, transcript: Transcript | None) -> Iterable[RenderableType]:

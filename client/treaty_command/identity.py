@@ -65,11 +65,11 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
     document
         The file for the new DID document; default: print it.
     """
-    former = options.identity()
-    _check_replaces(document, former)
-    identity = former.rotated()
+    old = options.identity()
+    _check_replaces(document, old)
+    identity = old.rotated()
     # The same order for the new key. After a crash in between, `treaty identity show` prints the document.
-    identity.supersede(former, options.identity_file)
+    identity.supersede(old, options.identity_file)
     sentence = (
         f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent"
         " that runs in this home, serve the new document, then run: treaty identity confirm"
@@ -160,13 +160,13 @@ def _text(document: dict[str, object]) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _hand_over(identity: Identity, made: dict[str, object], said: str, document: Path | None, options: Options) -> None:
+def _hand_over(identity: Identity, served: dict[str, object], sentence: str, document: Path | None, options: Options) -> None:
     """Print the result, and print or write the DID document."""
-    text, url = _text(made), identity.parsed.document_url
-    value = {"did": identity.did, "key": identity.key_id, "document_url": url, "document": made}
+    text, url = _text(served), identity.parsed.document_url
+    value = {"did": identity.did, "key": identity.key_id, "document_url": url, "document": served}
     if document is None:
-        lines = [said, f"Serve this document at {escape(url)}:\n{escape(text.rstrip())}"]
+        lines = [sentence, f"Serve this document at {escape(url)}:\n{escape(text.rstrip())}"]
     else:
         document.write_text(text, encoding="utf-8")
-        lines = [said, f"Serve {escape(str(document))} at {escape(url)}."]
+        lines = [sentence, f"Serve {escape(str(document))} at {escape(url)}."]
     options.output.result(value, *lines)

@@ -24,8 +24,8 @@ def open_page(name: Name, /, *, options: Options = Options()) -> None:
         A protocol's URI, a document's hash, a topic such as commerce/product-info, or a DID.
     """
     url = _page(name, options)
-    shown = not options.json and webbrowser.open(url)
-    options.output.result({"url": url}, f"[green]✓[/] {escape(url)}" if shown else escape(url))
+    is_open = not options.json and webbrowser.open(url)
+    options.output.result({"url": url}, f"[green]✓[/] {escape(url)}" if is_open else escape(url))
 
 
 def _page(name: str, options: Options) -> str:

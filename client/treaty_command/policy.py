@@ -94,9 +94,9 @@ def _allow(path: Path, did: str) -> bool:
     # Read first: a file with a fault is for its owner to mend.
     if did in load_policy(path).publishers:
         return False
-    former = path.read_text(encoding="utf-8") if path.exists() else ""
-    before = tomllib.loads(former)
-    changed = _with(former, did)
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    before = tomllib.loads(text)
+    changed = _with(text, did)
     if _parsed(changed) != {**before, "publishers": [*before.get("publishers", []), did]}:
         raise Refused(
             PolicyCode.FILE, f"The list `publishers` of {path} has an unusual form.", fix=f"Add {json.dumps(did)} to it by hand."

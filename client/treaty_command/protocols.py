@@ -175,8 +175,8 @@ async def _verify_online(uri: str, policy: Policy, options: Options) -> Verified
 
 
 def _narrator(output: Output) -> Any:
-    def narrate(step: Step, said: str) -> None:
-        output.say(f"  [green]✓[/] {step.value:>2} {step.title:<12} [dim]{escape(said)}[/]")
+    def narrate(step: Step, sentence: str) -> None:
+        output.say(f"  [green]✓[/] {step.value:>2} {step.title:<12} [dim]{escape(sentence)}[/]")
 
     return narrate
 

@@ -93,10 +93,10 @@ def search(
     options.output.result(value, *(lines or ["Nothing found."]))
 
 
-def _states(found: Summary) -> str:
+def _states(summary: Summary) -> str:
     """Return the state in the election and the status that the publisher gave, as far as they say something."""
-    states = [found.election, found.status if found.status != "active" else None]
-    return ", ".join(filter(None, states)) or found.status
+    states = [summary.election, summary.status if summary.status != "active" else None]
+    return ", ".join(filter(None, states)) or summary.status
 
 
 def _score(found: SearchResult) -> str:

@@ -52,30 +52,31 @@ def standing(did: AgentDid = None, /, *, options: Options = Options()) -> None:
     options.output.result(msgspec.to_builtins(page), head, *notes, *([table] if page.credits else ["No credits."]))
 
 
-def weightless(found: Standing) -> str | None:
+def weightless(standing: Standing) -> str | None:
     """Return why the statements of an agent weigh nothing at present, and how to change that; None where they weigh something, or
     where that is not known before the first decision.
 
     By its registry's account, so no decision may rest on it.
     """
-    if parse_decimal(found.weight, limit=_MAX_AMOUNT):
+    if parse_decimal(standing.weight, limit=_MAX_AMOUNT):
         return None
-    if found.did.startswith("did:key:") and found.principal in (None, found.did):
+    if standing.did.startswith("did:key:") and standing.principal in (None, standing.did):
         return (
-            f"[yellow]•[/] {_text(found.did)} weighs nothing: a did:key costs nothing, so it has no vote. Take part with the DID "
-            "of a domain (treaty identity new DOMAIN), or, in an open electorate, let a domain grant its namespace to this DID."
+            f"[yellow]•[/] {_text(standing.did)} weighs nothing: a did:key costs nothing, so it has no vote. Take part with the "
+            "DID of a domain (treaty identity new DOMAIN), or, in an open electorate, let a domain grant its namespace "
+            "to this DID."
         )
-    if found.epoch is None:
+    if standing.epoch is None:
         return None  # unknown: the weights of domains follow from the first decision
-    name = _text(found.principal or found.did)
-    if found.electorate == "open":
+    name = _text(standing.principal or standing.did)
+    if standing.electorate == "open":
         return (
             f"[yellow]•[/] {name} weighs nothing: no trust reaches it. A member with trust has to vouch for it (treaty vouch "
-            f"{_text(found.did)}), and a vouch counts after both agreed in reports of several epochs. Only the root DID of a "
+            f"{_text(standing.did)}), and a vouch counts after both agreed in reports of several epochs. Only the root DID of a "
             "registrable domain, or a DID with its grant, can have weight. See docs/guides/electorate.md."
         )
     return (
-        f"[yellow]•[/] {name} weighs nothing at the end of epoch {found.epoch}: it had no logged identity then, or it "
+        f"[yellow]•[/] {name} weighs nothing at the end of epoch {standing.epoch}: it had no logged identity then, or it "
         "contradicted itself in two reports. A DID with a domain weighs from the epoch of its first statement on."
     )
 

@@ -102,42 +102,42 @@ def _check(name: str, interval: float, begin: int | None, webhook: tuple[str, ..
         raise Malformed(SystemCode.USAGE, "A webhook needs its secret.", fix="Name the file with it: --secret-file FILE")
 
 
-def _completed(given: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
+def _completed(watch_list: WatchList, file: Path | None, options: Options) -> tuple[WatchList, tuple[str, ...]]:
     """Add the watches of a file, or else this home's DID; return the keys of this home too. Raises as `watch`."""
     if file is not None:
-        given += read_watch_file(file)
+        watch_list += read_watch_file(file)
     keys: tuple[str, ...] = ()
     if options.identity_file.exists():
         identity = options.identity()
         keys = tuple(encode_multikey(key) for key in (identity.public_key, *(pair.public for pair in identity.kept)))
-        if not given.watches:
-            given += parse_watches([identity.did])
-    if not given.watches:
+        if not watch_list.watches:
+            watch_list += parse_watches([identity.did])
+    if not watch_list.watches:
         raise Malformed(
             SystemCode.USAGE,
             "There is nothing to watch.",
             fix="Name a --did, --namespace, --topic, --handler, --constitution or --file.",
         )
-    missing = next((path for path in given.expected if not path.is_file()), None)
+    missing = next((path for path in watch_list.expected if not path.is_file()), None)
     if missing is not None:
         # A mistyped path would turn every own statement into an alarm.
         raise NotFound(WatchCode.FILE, f"There is no {missing}.")
-    return given, keys
+    return watch_list, keys
 
 
 async def _watch(
-    given: WatchList, keys: tuple[str, ...], options: Options, *, name: str, begin: int | None, interval: float, once: bool
+    watch_list: WatchList, keys: tuple[str, ...], options: Options, *, name: str, begin: int | None, interval: float, once: bool
 ) -> int:
     trusted, policy = options.trusted(), options.policy()
     origin = trusted.name.origin
     sinks: list[Sink] = [_printer(options)]
-    if given.webhooks:
+    if watch_list.webhooks:
         from treaty_client.watching.webhooks import Webhook  # its library is in an extra
 
-        sinks += [Webhook(address, options.network, time.time).deliver for address in given.webhooks]
+        sinks += [Webhook(address, options.network, time.time).deliver for address in watch_list.webhooks]
     # A port's colon is replaced in file names, because some file systems do not allow it.
     state = options.home / "watch" / origin.replace(":", "_") / f"{name}.json"
-    expectation = Expectation([options.registries.signed, *map(SignedIds, given.expected)], keys)
+    expectation = Expectation([options.registries.signed, *map(SignedIds, watch_list.expected)], keys)
 
     def warn(error: TreatyError, pause: float) -> None:
         again = f" Trying again in {pause:g} seconds." if pause else ""
@@ -152,7 +152,7 @@ async def _watch(
                 origin=origin,
                 tail=tail,
                 cursors=cursors,
-                watches=given.watches,
+                watches=watch_list.watches,
                 expectation=expectation,
                 sinks=sinks,
                 max_age=policy.max_age,
@@ -161,7 +161,7 @@ async def _watch(
             )
             try:
                 first = await watcher.begin(begin)
-                options.output.say(f"[dim]Watching {len(given.watches)} names in {escape(origin)} from entry {first}.[/]")
+                options.output.say(f"[dim]Watching {len(watch_list.watches)} names in {escape(origin)} from entry {first}.[/]")
                 await (watcher.poll(attempts=ONCE_ATTEMPTS) if once else watcher.follow(interval))
             except TreatyError as error:
                 # What `follow` has told is not told again.

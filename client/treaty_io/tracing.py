@@ -148,13 +148,14 @@ def watch(done: asyncio.Future[Any], name: str, **attributes: Value) -> None:
     done.add_done_callback(end)
 
 
-@contextmanager
-def joined(traceparent: str) -> Iterator[None]:
+def joined(traceparent: str) -> AbstractContextManager[object]:
     """Make the spans of the block, and of the tasks that it starts, parts of a trace that another side names."""
     place = received(traceparent) if traceparent else None
-    if place is None:
-        yield
-        return
+    return _OFF if place is None else _attached(place)
+
+
+@contextmanager
+def _attached(place: Parent) -> Iterator[None]:
     from opentelemetry import context
 
     token = context.attach(place)

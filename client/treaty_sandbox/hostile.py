@@ -91,13 +91,13 @@ async def run_hostile(pool: SandboxPool, package: HandlerPackage, vectors: Seque
     `run_vectors`."""
     roles = package.manifest.roles
     groups = [[*_cases(vector, roles[role])] for vector in vectors for role in vector.roles if role in roles]
-    chosen = _chosen([case for group in groups for case in group])
+    cases = _chosen([case for group in groups for case in group])
     run = _Run(pool, package)
     end = time.monotonic() + MAX_SECONDS
     try:
         for number, group in enumerate(groups):
             share = (end - time.monotonic()) / (len(groups) - number)
-            await run.replay([case for case in group if case in chosen], share)
+            await run.replay([case for case in group if case in cases], share)
     finally:
         await run.close()
     return HostileRun(tuple(run.findings.values()), run.tried, sum(map(len, groups)))
@@ -106,13 +106,13 @@ async def run_hostile(pool: SandboxPool, package: HandlerPackage, vectors: Seque
 def _chosen(cases: Sequence[_Case]) -> set[_Case]:
     """Return as many cases as `MAX_EVENTS` allows, the same ones each time."""
     left = MAX_EVENTS
-    chosen = set[_Case]()
+    selection = set[_Case]()
     for case in sorted(cases, key=lambda case: case.rank):
         left -= len(case.events) + _OVERHEAD
         if left < 0:
             break
-        chosen.add(case)
-    return chosen
+        selection.add(case)
+    return selection
 
 
 def _cases(vector: Vector, role: Role) -> Iterator[_Case]:

@@ -302,9 +302,9 @@ def _status(path: Path) -> tuple[str, int, int]:
     return str(path), 0, 0
 
 
-def _is_whole(made: Path) -> bool:
+def _is_whole(folder: Path) -> bool:
     try:
-        return bool(json.loads((made / _CONTENTS).read_bytes()) == _listed(made))
+        return bool(json.loads((folder / _CONTENTS).read_bytes()) == _listed(folder))
     except (OSError, ValueError):
         return False
 
@@ -328,9 +328,9 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _remove_oldest(folder: Path, kept: Path) -> None:
+def _remove_oldest(folder: Path, newest: Path) -> None:
     # By age, folders of crashed processes included: nothing else removes those.
-    others = sorted((path for path in folder.iterdir() if path != kept), key=lambda path: path.stat().st_mtime, reverse=True)
+    others = sorted((path for path in folder.iterdir() if path != newest), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in others[MAX_SNAPSHOTS - 1 :]:
         shutil.rmtree(path, ignore_errors=True)
 

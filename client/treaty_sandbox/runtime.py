@@ -109,8 +109,8 @@ class SandboxRuntime:
 
         async def start() -> _Sandboxed:
             nonlocal spare
-            taken, spare = spare, None
-            return taken or await self._start(package, key, seed=seed, kept=kept)
+            handler, spare = spare, None
+            return handler or await self._start(package, key, seed=seed, kept=kept)
 
         try:
             return await self._workers.open(start, partial(self._prepare, package, key))

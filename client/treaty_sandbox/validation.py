@@ -203,7 +203,7 @@ class SessionRules:
         """
         if len(effects) > MAX_EFFECTS:
             raise _refused(f"asked for {len(effects)} effects at once; {MAX_EFFECTS} is the most")
-        if sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
+        if len(effects) > MAX_NOTES and sum(1 for effect in effects if type(effect) is Audit) > MAX_NOTES:
             raise _refused(f"wrote more than {MAX_NOTES} notes at once")
         budget = ValidationBudget()  # one for all effects: their checks block the host's event loop together
         admitted: list[Effect] = []
@@ -215,7 +215,8 @@ class SessionRules:
             effect = requested
             if isinstance(requested, Send | Multicast):
                 reached = self._reached(requested)
-                dropped += _width(requested) - _width(reached)
+                if reached is not requested:
+                    dropped += _width(requested) - _width(reached)
                 if reached is None:
                     continue
                 effect = reached

@@ -255,14 +255,14 @@ def _single(item: dict[str, _Fields], where: str) -> tuple[str, _Fields]:
     return tag, tag_fields
 
 
-def _complete(kind: type, given: _Fields, where: str) -> _Fields:
+def _complete(kind: type, members: _Fields, where: str) -> _Fields:
     """Return all fields of a class, defaults included. Raises `ValueError` for an unknown or a missing field."""
     full: _Fields = {}
-    if unknown := given.keys() - {field.name for field in fields(kind)}:
+    if unknown := members.keys() - {field.name for field in fields(kind)}:
         raise ValueError(f"{where} has no field {min(unknown)}")
     for field in fields(kind):
-        if field.name in given:
-            full[field.name] = given[field.name]
+        if field.name in members:
+            full[field.name] = members[field.name]
         elif field.name == "peer":
             full[field.name] = PEER
         elif field.default is not MISSING:
@@ -286,11 +286,11 @@ def _bytes(notation: object, where: str) -> bytes:
     raise ValueError(f'{where} has bytes that are not {{"json": …}}, {{"text": …}} or {{"base64": …}}')
 
 
-def _style(wanted: Mapping[str, Value]) -> str | None:
+def _style(schema: Mapping[str, Value]) -> str | None:
     """Return the notation of the bytes in an expected effect."""
     for name in ("data", "value"):
-        if isinstance(wanted.get(name), dict) and len(wanted[name]) == 1:
-            return str(next(iter(wanted[name])))
+        if isinstance(schema.get(name), dict) and len(schema[name]) == 1:
+            return str(next(iter(schema[name])))
     return None
 
 

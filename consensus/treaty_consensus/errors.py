@@ -8,7 +8,7 @@ another meaning.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from .printable import escaped
 
@@ -37,9 +37,7 @@ class TreatyError(Exception):
     `fix`: the action that the reader can take, or "".
     `peer_code`: the code that the other agent gave as its reason, or "". It is text of the peer: at most 80 printable characters.
     `trace_id`: the id under which both sides log the call, or "".
-    `clock_difference`: the seconds that this machine's clock is ahead of the clock of the side that refused its signature as too
-    old or too new; None if that is unknown, or not the cause.
-
+    `clock_difference`: the seconds that this machine's clock is ahead of the side that refused the time of a signature, or None.
     `retry_after`: the seconds after which the same call may succeed, if the side that refused it said so; else None.
 
     Message and fix are cut at `MAX_TEXT` characters and escaped (`printable.escaped`), because they may quote foreign text.
@@ -75,6 +73,13 @@ class TreatyError(Exception):
         """Whether the same call may succeed later and is safe to repeat."""
         by_code: bool | None = getattr(self.code, "retryable", None)
         return isinstance(self, Unavailable) if by_code is None else by_code
+
+    def __copy__(self) -> Self:
+        """Return this error for one raise more: a traceback and a `trace_id` belong to one call."""
+        twin = type(self).__new__(type(self), *self.args)
+        twin.__dict__.update(self.__dict__)
+        twin.__cause__, twin.__suppress_context__ = self.__cause__, self.__suppress_context__
+        return twin
 
     def __str__(self) -> str:
         return f"{self.message} {self.fix}".strip()

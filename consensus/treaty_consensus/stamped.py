@@ -245,8 +245,8 @@ def admissible(facts: Facts, log: LogFact, electorate: str, statements: Iterable
     return admitted
 
 
-def _seq(made: Statement) -> int:
-    return made.body.seq if isinstance(made.body, Ballot | Vouch) else 0
+def _seq(statement: Statement) -> int:
+    return statement.body.seq if isinstance(statement.body, Ballot | Vouch) else 0
 
 
 def _bad_stamp(why: str) -> Malformed:

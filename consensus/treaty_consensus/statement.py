@@ -245,10 +245,10 @@ def understand(leaf: bytes) -> Statement:
     return parsed
 
 
-def unread(made: Statement) -> Statement:
+def unread(statement: Statement) -> Statement:
     """Return the statement with a `Newer` body: it rests on one that this release has no use of."""
-    fields: dict[str, object] = msgspec.to_builtins(made.body)
-    return replace(made, body=Newer.of(made.type, True, fields))
+    fields: dict[str, object] = msgspec.to_builtins(statement.body)
+    return replace(statement, body=Newer.of(statement.type, True, fields))
 
 
 def parse(leaf: bytes) -> Statement:

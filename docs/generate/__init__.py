@@ -63,11 +63,11 @@ def present(name: str) -> str:
 
 
 def matched_rows(row: re.Pattern[str], table: str) -> list[tuple[str, ...]]:
-    """The groups of each row of a table whose first column is a number.
+    """The groups of each row of a table, or of a list, that begins with a number.
 
     Raises `DriftError` for such a row that does not match: a table that is made of the rows would lose it.
     """
     found = row.findall(table)
-    if len(found) != len(re.findall(r"^\| *\d", table, re.MULTILINE)):
+    if len(found) != len(re.findall(r"^(?:\| *)?\d", table, re.MULTILINE)):
         raise DriftError(f"a row is not of the form {row.pattern}")
     return found

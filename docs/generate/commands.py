@@ -20,15 +20,17 @@ from .limits import table
 _PROGRAMS: dict[str, tuple[App, Any]] = {"treaty": (client, ClientOptions), "treaty-registry": (registry, RegistryOptions)}
 _COMMON = "**Options of every command**"
 _CONTENTS = re.compile(r"^#+ Table of Contents\n.*?(?=^\*\*)", re.DOTALL | re.MULTILINE)
-_SECTION = re.compile(r"(?P<head>^#+ (?P<command>treaty [\w -]+)\n\n```console\n[^\n]*\n```\n)", re.MULTILINE)
+_USAGE = re.compile(r"(?P<head>^#+ (?P<command>treaty[\w -]*)\n(?:(?!^#).*\n)*?)```console\n[^\n]*\n```\n", re.MULTILINE)
+"""The usage of a command. The list of its arguments and its example say the same."""
 _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
-_USAGE = re.compile(
-    r"(?P<before>^#+ (?P<command>treaty[\w -]*)\n(?:(?!^#).*\n)*?```console\n)[^\n]*?(?P<rest>(?: (?:\[|[A-Z])[^\n]*)?)(?=\n)",
-    re.MULTILINE,
+_GROUP = re.compile(r"^(\*\*[^*\n]+\*\*:)\n+((?:\* \[`.*\n)+)", re.MULTILINE)
+"""A list of commands. Each one's section has its sentence."""
+_LINK = re.compile(r"\[`[^]]*`\]\([^)]*\)")
+_NOISE = re.compile(
+    r"^\*\*(?:Arguments|Parameters)\*\*:\n+|,? ?\*\[default: (?:False|\(\)|\"\"|None|0)\]\*|, --empty-[\w-]+(?=`)", re.MULTILINE
 )
-"""The usage of a command. Cyclopts writes the name of the running program into it, which here is another one."""
+"""Headings that need no words, and defaults that the meaning tells."""
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
-_DEFAULT = re.compile(r"\[default: ([^]]*)\]")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
 
@@ -43,16 +45,13 @@ def commands(program: str) -> str:
     own, _, rest = text.replace(f"{common}\n", "").partition("\n### ")
     note = "A command that lists some of them has only those.\n\n" if any(line in rest for line in common.splitlines()) else ""
     text = f"{own}\n{_COMMON}:\n\n{note}{common}\n\n### {rest}"
-    text = _SECTION.sub(_with_example, text) if app is client else text
-    # A command without options of its own.
-    text = re.sub(r"\*\*Parameters\*\*:\n+(?=#|\Z)", "", text)
+    text = _NOISE.sub("", _GROUP.sub(_in_one_line, _USAGE.sub(_with_example, text)))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def _markdown(app: App) -> str:
     text = app.generate_docs(output_format="markdown", recursive=True, heading_level=2)
     text = _HOME.sub(r"[default: ~/\1]", _CONTENTS.sub("", text))
-    text = _USAGE.sub(r"\g<before>\g<command>\g<rest>", text)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
@@ -74,23 +73,25 @@ def _common_options(options: Any) -> str:
 
 
 def _with_example(section: re.Match[str]) -> str:
+    if not section["command"].startswith("treaty "):
+        return section["head"]
     command = reduce(App.__getitem__, section["command"].split()[1:], client)
     example = (command.help_epilogue or "").partition("\n")[0]
     return f"{section['head']}\n{example}\n" if command.default_command else section["head"]
 
 
+def _in_one_line(group: re.Match[str]) -> str:
+    return f"{group[1]} {', '.join(_LINK.findall(group[2]))}\n"
+
+
 def environment() -> str:
-    """Each environment variable that an option reads. A default that the meaning tells, or an empty one, has no entry."""
-    found = dict[str, tuple[str, str, str]]()
+    """Each environment variable, and the option that it stands for. The option's command tells the meaning."""
+    found = dict[str, str]()
     for text in map(commands, _PROGRAMS):
         for item in _ITEM.finditer(text):
             for variable in _VARIABLE.findall(item["text"]):
-                meaning = re.sub(r" ?\*+\[[^]]*\]\*+", "", item["text"]).strip()
-                default = _DEFAULT.search(item["text"])
-                shown = f"`{default[1]}`" if default and default[1] not in ("()", "None") and "Default:" not in meaning else ""
-                found.setdefault(variable, (item["names"].split(",")[0].split(" ")[0], shown, meaning))
-    rows = ((f"`{name}`", f"`{option}`", default, meaning) for name, (option, default, meaning) in sorted(found.items()))
-    return table(("variable", "option", "default", "meaning"), rows)
+                found.setdefault(variable, item["names"].split(",")[0].split(" ")[0])
+    return table(("variable", "option"), ((f"`{name}`", f"`{option}`") for name, option in sorted(found.items())))
 
 
 SITE.update(

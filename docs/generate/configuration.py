@@ -85,13 +85,8 @@ _MEANINGS = {
 
 def agent_keys() -> str:
     """The keys of agent.toml. Raises `KeyError` for one without a meaning."""
-    rows, before = list[tuple[object, ...]](), "?"
-    for key, value in settings(AgentConfig()):
-        part, _, name = key.rpartition(".")
-        shown = f"`[{part}]`" if part else "top level"
-        rows.append(("" if part == before else shown, f"`{name}`", _default(key, value), _MEANINGS[key]))
-        before = part
-    return table(("table", "key", "default", "meaning"), rows)
+    keys = settings(AgentConfig())
+    return table(("key", "default", "meaning"), ((f"`{key}`", _default(key, value), _MEANINGS[key]) for key, value in keys))
 
 
 def _default(key: str, value: object) -> str:

@@ -8,47 +8,53 @@ from typing import Any
 from treaty_registry.app import openapi_document
 
 from . import SITE
+from .limits import table
 
 _COMMON = frozenset({"400", "405", "414", "431", "500", "503"})
+"""Refusals that every route may give."""
+_UNCHANGED = "304"
 
 
 def routes() -> str:
-    """Each route with its parameters and its answers. The refusals that every route may give are left out."""
+    """The meaning of each refusal, then each route with its parameters and its answers."""
     document: dict[str, Any] = json.loads(openapi_document())
-    parts = [
-        _operation(method.upper(), path, operation)
-        for path, operations in sorted(document["paths"].items())
-        for method, operation in operations.items()
+    operations = [
+        (method.upper(), path, operation)
+        for path, methods in sorted(document["paths"].items())
+        for method, operation in methods.items()
     ]
-    return "\n\n".join(parts)
+    return "\n\n".join([_refusals(operations), *(_operation(*found) for found in operations)])
+
+
+def _is_refusal(status: str) -> bool:
+    return status >= "400"
+
+
+def _refusals(operations: list[tuple[str, str, dict[str, Any]]]) -> str:
+    answers = [answer for *_, operation in operations for answer in operation["responses"].items()]
+    meanings = {status: answer["description"] for status, answer in answers if _is_refusal(status)}
+    return table(("status", "refusal"), sorted(meanings.items()))
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     lines = [f"## `{method} {path}`", "", operation.get("description") or f"{operation['summary']}.", ""]
-    parameters = operation.get("parameters", ())
-    if parameters:
-        lines += ["| parameter | in | form |", "|---|---|---|"]
-        lines += [f"| `{found['name']}` | {found['in']} | {_form(found['schema'])} |" for found in parameters]
-        lines.append("")
-    body = operation.get("requestBody")
-    if body:
-        lines += [f"Body: {_types(body['content'])}. {body.get('description', '')}".strip(), ""]
-    lines += ["| status | answer | media types |", "|---|---|---|"]
-    for status, answer in sorted(operation["responses"].items()):
-        if status not in _COMMON:
-            lines.append(f"| {status} | {answer['description']} | {_types(answer.get('content', {}))} |")
+    for place in ("query", "header"):
+        if names := [f"`{found['name']}`" for found in operation.get("parameters", ()) if found["in"] == place]:
+            lines.append(f"- {place.capitalize()}: {', '.join(names)}.")
+    if body := operation.get("requestBody"):
+        lines.append(f"- Body: {_types(body['content'])}. {body.get('description', '')}".rstrip())
+    answers = sorted(operation["responses"].items())
+    for status, answer in answers:
+        if not _is_refusal(status) and status != _UNCHANGED:
+            types = f" {_types(answer['content'])}" if answer.get("content") else ""
+            lines.append(f"- {status}{types}: {answer['description']}")
+    if refusals := [status for status, _ in answers if _is_refusal(status) and status not in _COMMON]:
+        lines.append(f"- Refusals: {', '.join(refusals)}.")
     return "\n".join(lines)
 
 
-def _form(schema: dict[str, Any]) -> str:
-    if "maxLength" in schema:
-        return f"text, at most {schema['maxLength']} characters"
-    found = schema.get("type") or "/".join(str(one.get("type", "")) for one in schema.get("oneOf", ()))
-    return "/".join(found) if isinstance(found, list) else str(found)
-
-
 def _types(content: dict[str, Any]) -> str:
-    return ", ".join(f"`{media_type}`" for media_type in content) or "–"
+    return ", ".join(f"`{media_type}`" for media_type in content)
 
 
 SITE["http-routes"] = routes

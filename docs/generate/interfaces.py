@@ -7,7 +7,7 @@ import re
 import textwrap
 from enum import Enum
 from types import ModuleType
-from typing import Any
+from typing import Any, ForwardRef
 
 import treaty_agent
 import treaty_client
@@ -18,6 +18,7 @@ from . import ROOT, SITE
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _WIDTH = 100
+_SENTENCE = re.compile(r".+?(?:\.(?= [A-Z`])|$)")
 
 
 def package(module: ModuleType, names: list[str] | None = None) -> str:
@@ -43,39 +44,71 @@ def _class(name: str, found: type) -> str:
     parts = [f"## `{name}`", call, _prose(found)]
     if issubclass(found, Enum):
         parts.append(", ".join(f"`{member.name}`" for member in found) + ".")
-    for member_name, member in sorted(vars(found).items()):
-        if member_name.startswith("_"):
-            continue
-        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        if isinstance(member, property) and _prose(member):
-            parts.append(f"### `{name}.{member_name}`\n\n{_prose(member)}")
-        elif inspect.isfunction(function) and inspect.getdoc(function) and function.__module__.startswith("treaty"):
-            parts.append(f"### `{name}.{member_name}`\n\n{_code(member_name, function)}\n\n{_prose(function)}")
+    members = (_member(*member) for member in sorted(vars(found).items()) if not member[0].startswith("_"))
+    parts.append("\n".join(member for member in members if member))
     return "\n\n".join(part for part in parts if part)
+
+
+def _member(name: str, member: Any) -> str:
+    """A line for a property or a method: its signature, and the first sentence of its docstring."""
+    function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+    if isinstance(member, property):
+        shown = name
+    elif inspect.isfunction(function) and inspect.getdoc(function) and function.__module__.startswith("treaty"):
+        shown = _line(name, function)
+    else:
+        return ""
+    prose = _SENTENCE.match(" ".join(_prose(member).split()))
+    return f"- `{shown}`: {prose[0]}" if prose else ""
 
 
 def _code(name: str, found: Any) -> str:
     """The signature as code, one argument a line where it is long."""
-    try:
-        signature = inspect.signature(found)
-    except ValueError:  # a class of C has none
-        return ""
-    arguments = [part for argument in signature.parameters.values() if (part := _plain(str(argument))) not in ("self", "cls")]
-    result = (
-        "" if signature.return_annotation is inspect.Signature.empty or inspect.isclass(found) else signature.return_annotation
-    )
-    kind = "async " if inspect.iscoroutinefunction(found) else ""
-    end = f" -> {_plain(str(result))}" if result else ""
-    line = f"{kind}{name}({', '.join(arguments)}){end}"
+    line = _line(name, found)
     if len(line) > _WIDTH:
-        line = f"{kind}{name}(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){end}"
-    return f"```python\n{line}\n```"
+        *_, result = _signature(found)
+        line = line.partition("(")[0] + "(\n" + "".join(f"    {argument},\n" for argument in _signature(found)[0]) + f"){result}"
+    return f"```python\n{line}\n```" if line else ""
+
+
+def _line(name: str, found: Any) -> str:
+    """The signature in one line, or nothing for a class of C, which has none."""
+    try:
+        arguments, result = _signature(found)
+    except ValueError:
+        return ""
+    return f"{'async ' if inspect.iscoroutinefunction(found) else ''}{name}({', '.join(arguments)}){result}"
+
+
+def _signature(found: Any) -> tuple[list[str], str]:
+    """The arguments, and the result with its arrow."""
+    signature = inspect.signature(found)
+    arguments = [_argument(argument) for name, argument in signature.parameters.items() if name not in ("self", "cls")]
+    is_shown = signature.return_annotation is not inspect.Signature.empty and not inspect.isclass(found)
+    return arguments, f" -> {_type(signature.return_annotation)}" if is_shown else ""
+
+
+def _argument(argument: inspect.Parameter) -> str:
+    empty = inspect.Parameter.empty
+    name = str(argument.replace(annotation=empty, default=empty))
+    annotated = name if argument.annotation is empty else f"{name}: {_type(argument.annotation)}"
+    if argument.default is empty:
+        return annotated
+    # A factory and a function have no literal.
+    default = "…" if re.match("<", repr(argument.default)) else _plain(repr(argument.default))
+    return f"{annotated}{'=' if annotated == name else ' = '}{default}"
+
+
+def _type(annotation: Any) -> str:
+    """A type as it is written in the source."""
+    if isinstance(annotation, str | ForwardRef):
+        return (annotation if isinstance(annotation, str) else annotation.__forward_arg__).replace("'", '"')
+    return _plain(inspect.formatannotation(annotation))
 
 
 def _plain(text: str) -> str:
     """A type or default without the parts that differ between runs and machines."""
-    text = _ADDRESS.sub("", text).replace("'", '"').replace(f'PosixPath("{ROOT}/', 'Path("')
-    return re.sub(r'^(\*{0,2}\w+): "([^"]*)"', r"\1: \2", text)
+    return _ADDRESS.sub("", text).replace("'", '"').replace(f'PosixPath("{ROOT}/', 'Path("')
 
 
 def _prose(found: Any) -> str:

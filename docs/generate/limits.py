@@ -345,7 +345,10 @@ def election_constants() -> str:
 
 def amendment_bounds() -> str:
     """How far an amendment may move each constant."""
-    rows: list[tuple[str, str]] = [(f"`{bound.constant}`", bound.text) for bound in BOUNDS]
+    constants = dict[str, list[str]]()
+    for bound in BOUNDS:
+        constants.setdefault(bound.text, []).append(f"`{bound.constant}`")
+    rows = [(", ".join(names), text) for text, names in constants.items()]
     rows += [
         ("`reputation.anchors`", f"at most one of {ANCHOR_SHARE} is added, and one of {ANCHOR_SHARE} removed; of fewer, one"),
         ("`reputation.suffix_list`", "any, as its source changes each week; but not together with the anchors"),

@@ -1,4 +1,4 @@
-"""The tables of docs/specification/conformance.md: a person writes number, keyword and rule, the site adds the tests.
+"""The rules of docs/specification/conformance.md: a person writes number, keyword and rule in a list, the site adds the tests.
 
 A test carries the numbers of its rules in its name: `test_000_18_…`, `test_000_33_and_34_…`, `test_001_09_to_12_…`.
 """
@@ -15,7 +15,8 @@ from .suite import Test, all_tests
 SOURCES = {"000": 66, "001": 33, "002": 24, "003": 75, "004": 38, "005": 20}
 """The two source documents, the page of declarative protocols, AIP, handoff and message routing; and how many rules each has."""
 
-_ROW = re.compile(r"^\| (\d+) \| (.) \| ([^|]+) \|$", re.MULTILINE)
+# Two colons are those of a test, which only the site names.
+_ROW = re.compile(r"^(\d+)\. \*\*(.)\*\* ((?:(?!::).)+)$", re.MULTILINE)
 _NUMBERED = re.compile(r"test_(\d{3})_((?:\d\d_(?:and_|to_)?)*\d\d)_")
 
 

@@ -11,7 +11,7 @@ from treaty_anp.flow_profile import states as flow
 from treaty_anp.hello_profile import states as hello
 from treaty_consensus.election import states as election
 
-from . import GENERATORS
+from . import GENERATORS, limits
 from .pictures import Arrow, Diagram, draw
 
 Table = Mapping[tuple[Any, Any], Any]
@@ -22,15 +22,22 @@ def hello_states() -> str:
     seconds = hello.Timeouts()
     waits = {wait: f"{getattr(seconds, hello.WAITS[wait].seconds):g}" for wait in hello.Wait}
     begins = {hello.HelloState.HELLO: {hello.Wait.HELLO}}
-    return _table(hello.TRANSITIONS, hello.LIVE, hello.MEANING, waits, begins)
+    rows = _rows(hello.TRANSITIONS, hello.LIVE, hello.MEANING, waits, begins)
+    return limits.table(("state", "meaning", "waits at most", "then"), rows)
 
 
-def flow_states(table: Table, first: str) -> str:
-    """The states of a connection of the flow profile, for one side. `first`: the wait with which it begins, or ""."""
+def flow_states() -> str:
+    """The states of a connection of the flow profile, for both sides."""
     seconds = flow.FlowTimeouts()
     waits = {wait: f"{getattr(seconds, wait):g}" for wait in flow.FlowWait}
-    begins: dict[Any, set[Any]] = {flow.FlowState.INITIATION: {flow.FlowWait(first)} if first else set()}
-    return _table(table, flow.LIVE, flow.MEANING, waits, begins)
+    initiator = _rows(flow.INITIATOR, flow.LIVE, flow.MEANING, waits, {})
+    responder = _rows(flow.RESPONDER, flow.LIVE, flow.MEANING, waits, {flow.FlowState.INITIATION: {flow.FlowWait.FIRST}})
+    heads = ("state", "meaning", "waits at most", "the initiator goes on", "the responder goes on")
+    rows = []
+    for (state, meaning, *own), (_, _, *other) in zip(initiator, responder, strict=True):
+        longest = ", ".join(times for times in dict.fromkeys((own[0], other[0])) if times != "–") or "–"
+        rows.append((state, meaning, longest, own[1], "the same" if other[1] == own[1] else other[1]))
+    return limits.table(heads, rows)
 
 
 def flow_tracks() -> str:
@@ -54,22 +61,22 @@ def election_states() -> str:
     return "\n".join(lines)
 
 
-def _table(
+def _rows(
     table: Table, live: Iterable[Any], meaning: Mapping[Any, str], waits: Mapping[Any, str], begins: Mapping[Any, Any]
-) -> str:
+) -> list[tuple[str, str, str, str]]:
+    """Of each state its name, its meaning, its longest waits, and where it goes."""
     live = tuple(live)
-    common = _common(table, live)
-    lines = ["| state | meaning | waits at most | then |", "|---|---|---|---|"]
+    common, rows = _common(table, live), []
     for state in live:
         found = sorted(begins.get(state, set()) | {to.wait for to in table.values() if to.target is state and to.wait})
         times = ", ".join(f"{waits[wait]} s ({wait})" for wait in found) or "–"
-        lines.append(f"| {state.upper()} | {meaning[state]} | {times} | {_next(table, state, common)} |")
+        rows.append((state.upper(), meaning[state], times, _next(table, state, common)))
     for state in meaning:
         if state not in live:
             always = [event for event, target in common.items() if target is state]
-            reached = f"from any state: {', '.join(always)}" if always else ""
-            lines.append(f"| {state.upper()} | {meaning[state]} | – | final{'; ' + reached if reached else ''} |")
-    return "\n".join(lines)
+            reached = f"; from any state: {', '.join(always)}" if always else ""
+            rows.append((state.upper(), meaning[state], "–", f"final{reached}"))
+    return rows
 
 
 def _common(table: Table, live: tuple[Any, ...]) -> dict[Any, Any]:
@@ -165,8 +172,7 @@ def _description(diagram: Diagram) -> str:
 GENERATORS.update(
     {
         "hello-states": hello_states,
-        "flow-states-initiator": lambda: flow_states(flow.INITIATOR, ""),
-        "flow-states-responder": lambda: flow_states(flow.RESPONDER, flow.FlowWait.FIRST),
+        "flow-states": flow_states,
         "flow-tracks": flow_tracks,
         "election-states": election_states,
         "states-svg": states_svg,

@@ -68,42 +68,12 @@ def _entry(path: Path, holds: str) -> dict[str, str | int]:
 
 
 def section(page: str) -> str:
-    """Return the table of a page's vectors, and the command that runs them."""
-    group = load()[page]
-    rows = ((_links(row), _size(row), row.holds) for row in group.rows)
-    tests = " ".join(f"tests/{path}" for path in group.tests)
-    return "\n".join(
-        [
-            *table(("file", "bytes", "content"), rows).splitlines(),
-            "",
-            "Treaty's own run:",
-            "",
-            "```console",
-            f".venv/bin/python -m pytest {tests}",
-            "```",
-        ]
-    )
+    """Return the table of a page's vectors."""
+    return table(("file", "content"), ((_links(row), row.holds) for row in load()[page].rows))
 
 
 def _links(row: VectorRow) -> str:
     return ", ".join(f"[`{path.name}`](../../{path.relative_to(ROOT).as_posix()})" for path in row.files)
 
 
-def _size(row: VectorRow) -> str:
-    return f"{sum(path.stat().st_size for path in row.files):,}"
-
-
-def overview() -> str:
-    """Return the number of files of each page."""
-    pages = load().items()
-    return table(
-        ("page", "files", "content"),
-        (
-            (f"[{page}]({page}.md#test-vectors)", str(sum(len(row.files) for row in group.rows)), group.rows[0].holds)
-            for page, group in pages
-        ),
-    )
-
-
 GENERATORS.update({f"vectors-{page}": partial(section, page) for page in load()})
-GENERATORS["vectors"] = overview

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from sphinx.application import Sphinx
 
+from .search import index
 from .staging import ROOT, stage, write_vectors
 
 ARCHIVE = ROOT / "registry" / "treaty_registry" / "site.zip"
@@ -27,7 +28,10 @@ ARCHIVE = ROOT / "registry" / "treaty_registry" / "site.zip"
 PAGES = ROOT / "registry" / "treaty_registry" / "pages" / "static"
 
 _TIME = (1980, 1, 1, 0, 0, 0)
-_UNUSED = re.compile(r"\.buildinfo|\.doctrees/.*|objects\.inv|_static/(?:basic|pygments)\.css|_static/(?:file|minus|plus)\.png")
+_UNUSED = re.compile(
+    r"\.buildinfo|\.doctrees/.*|objects\.inv|_static/(?:basic|pygments)\.css|_static/(?:file|minus|plus)\.png"
+    r"|_static/(?:doctools|documentation_options|searchtools|sphinx_highlight|(?:base|english)-stemmer)\.js"
+)
 _OF_REGISTRY = frozenset({"/", "/protocols", "/topics", "/log"})
 
 
@@ -46,10 +50,22 @@ def build(archive: Path = ARCHIVE) -> bool:
         if _comment(archive) == digest:
             return False
         _make(sources, output)
+        write_index(sources, output)
         shutil.copytree(kept, output, dirs_exist_ok=True)
         check(output)
         pack(output, archive, digest)
     return True
+
+
+def write_index(sources: Path, output: Path) -> None:
+    """Write the index of the search in the place of Sphinx's own, which ranks whole pages. Files of code are not searched."""
+    pages = {path.relative_to(sources).as_posix(): path for path in sources.rglob("*.md")}
+    texts = {
+        f"{name.removesuffix('.md')}.html": path.read_text(encoding="utf-8")
+        for name, path in pages.items()
+        if not name.startswith("files/")
+    }
+    (output / "searchindex.js").write_text(f"var searchIndex = {index(texts)};\n", encoding="utf-8")
 
 
 def _digest(*folders: Path) -> bytes:

@@ -67,7 +67,7 @@ def place(path: Path) -> str:
         return "index.md"
     parts = path.relative_to(ROOT).parts
     if path not in pages() and path.suffix not in (".svg", ".png"):
-        # A Markdown file without a title is a part of something, such as a prompt, and is shown as it is.
+        # Any other Markdown is a part of something, such as a prompt or an example, and is shown as it is.
         is_text = path.suffix == ".md" and not _is_page(path)
         return "/".join(("files", *parts)) + (".txt" if is_text else "")
     if parts[0] == "docs":
@@ -116,7 +116,7 @@ def _vector_place(path: Path) -> str:
 
 
 def _is_page(path: Path) -> bool:
-    return path in pages() or (path.suffix == ".md" and path.read_text(encoding="utf-8").startswith("# "))
+    return path in pages() or (path.name == "README.md" and path.read_text(encoding="utf-8").startswith("# "))
 
 
 def moved(page: Path, text: str) -> str:

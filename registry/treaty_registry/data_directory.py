@@ -164,13 +164,13 @@ def check_log(settings: Settings) -> None:
             raise error
 
 
-def no_leaves(found: str, record: Checkpoint) -> NotFound | None:
-    """Return the error for a place that lacks the leaves of a log, or None if it has signed none. `found`: a main clause."""
+def no_leaves(sentence: str, record: Checkpoint) -> NotFound | None:
+    """Return the error for a place that lacks the leaves of a log, or None if it has signed none. `sentence`: a main clause."""
     if not record.size:
         return None
     return NotFound(
         LogCode.DAMAGED,
-        f"{found}, but {record.origin} has signed {record.size} leaves.",
+        f"{sentence}, but {record.origin} has signed {record.size} leaves.",
         fix="Mount the volume of the database, or name the server: TREATY_DATABASE_URL. If the database is lost: "
         "treaty-registry restore, into an empty data directory.",
     )

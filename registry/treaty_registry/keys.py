@@ -28,8 +28,9 @@ from pathlib import Path
 
 import structlog
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus import statement
-from treaty_consensus.canonical import hex_digest, sha256
+from treaty_consensus.canonical import b64encode, hex_digest, sha256
 from treaty_consensus.codes import LogCode
 from treaty_consensus.errors import NotFound, TreatyError, Untrusted
 from treaty_consensus.facts import keys_of
@@ -51,15 +52,6 @@ PINNED_ROOT = "trusted-root.json"
 _MAX_KEY_FILE = 4096  # bytes
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class Testimony:
-    """A payload that the operator's key `key_id` has signed, and that another key must also sign."""
-
-    payload: bytes
-    key_id: str
-    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -92,12 +84,12 @@ class Operator:
 
         `now`: POSIX seconds. During an overlap the keys before are needed too.
         """
-        held = {key.verifier: key for key in (self.log_key, self.clock_key, *self.next)}
+        own = {key.verifier: key for key in (self.log_key, self.clock_key, *self.next)}
         term, before = keys.newest, keys.terms[-2:-1]
         ended = [key for old in before for key in (old.log, old.clock) if key and key not in (term.log, term.clock)]
         needed = [term.log, term.clock, *(ended if now < term.until else ())]
-        missing = [str(key) for key in needed if key not in held]
-        if missing and len(keys.terms) > 1 and any(past.log in held or past.clock in held for past in keys.terms):
+        missing = [str(key) for key in needed if key not in own]
+        if missing and len(keys.terms) > 1 and any(past.log in own or past.clock in own for past in keys.terms):
             raise Untrusted(
                 KeysCode.MISSING,
                 f"The keys of {keys.name} were rotated at leaf {term.since - 1}. The data directory lacks {', '.join(missing)}.",
@@ -109,8 +101,8 @@ class Operator:
                 "The log in this database has other keys than the ones in the data directory.",
                 fix="Start with the data directory and the database that belong together.",
             )
-        earlier = tuple(held[key] for key in ended if key in held)
-        return CheckpointSigner(held[term.log], held[term.clock], earlier, term.until)
+        earlier = tuple(own[key] for key in ended if key in own)
+        return CheckpointSigner(own[term.log], own[term.clock], earlier, term.until)
 
     @property
     def origin(self) -> str:
@@ -154,11 +146,11 @@ class Operator:
         if not any(term.authority for term in keys.terms):
             return self.authority
         named = next((term.authority for term in reversed(keys.terms) if term.authority and now >= term.until), None)
-        held = [each for each in (self.authority, self.next_authority) if each]
+        authorities = [each for each in (self.authority, self.next_authority) if each]
         if named is not None:
-            return next((each for each in held if each.public == named.public), None)
+            return next((each for each in authorities if each.public == named.public), None)
         first = keys.terms[0].log.public
-        return next((each for each in held if trusted_root(each, origin=self.origin, log_key=first) == root), None)
+        return next((each for each in authorities if trusted_root(each, origin=self.origin, log_key=first) == root), None)
 
     def genesis(self) -> Genesis:
         """Return the body of leaf 0."""
@@ -174,7 +166,8 @@ class Operator:
         """Sign the operator's half of a statement that the key `cosigner` must also sign."""
         key_id = self.identity.key_id
         draft = statement.draft(body, log=self.origin, by=(key_id, cosigner), issued=int(issued.timestamp()))
-        return Testimony(draft.payload, key_id, self.identity.sign(draft.signing_input))
+        signature = self.identity.sign(draft.signing_input)
+        return Testimony(b64encode(draft.payload), key_id, b64encode(signature))
 
 
 def create_operator(directory: Path, origin: str) -> Operator:

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus.did import parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
@@ -29,7 +30,7 @@ from .admission.spent_tokens import SpentTokens, sweep
 from .admission.uploads import Uploads
 from .codes import RegistryIdentityCode
 from .data_directory import check_new, create_log, no_leaves, open_operator, open_record, running_database
-from .keys import Operator, Testimony
+from .keys import Operator
 from .log.changes import Changes
 from .log.checkpoints import RENEWAL, Head
 from .log.clock import Clock, LogClock, ReadUptime, machine_clock, machine_uptime
@@ -52,7 +53,7 @@ from .operator.boxes import WitnessBoxes
 from .operator.decisions import Decided, Decisions
 from .operator.maintenance import Rebuilt, rebuild
 from .operator.other_signer import OtherSigner
-from .operator.parameters import Draft, read_draft
+from .operator.parameters import ParametersDraft, read_draft
 from .operator.rotations import Rotated, Rotations
 from .operator.schedule import Schedule, Timetable, read_timetable
 from .operator.upkeep import Upkeep
@@ -243,7 +244,7 @@ class Registry(ReadableLog):
             await registry.sequencer.start(patience=_PATIENCE)
             if registry.nodes is not None:
                 await registry.nodes.begin(_PATIENCE)
-            await registry._announcements.begin(first or Draft(development_parameters()))
+            await registry._announcements.begin(first or ParametersDraft(development_parameters()))
             # After the first leaves, because the electorate is read from them.
             await registry.intake.refresh()
             stack.push_async_callback(registry.decisions.stop)

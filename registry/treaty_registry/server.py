@@ -20,7 +20,7 @@ from .operator.acts import Acts
 from .operator.backup import BackedUp, back_up_log, check_folder
 from .operator.control import Command, control_socket
 from .operator.largest import SenderList, list_senders
-from .operator.parameters import Announced, Draft
+from .operator.parameters import Announced, ParametersDraft
 from .operator.rotations import prepare
 from .operator.withdrawals import Reason, Withdrawn
 from .pages.pages import Pages
@@ -130,7 +130,7 @@ def _moderation(registry: Registry) -> dict[str, Command]:
 
 def _commands(registry: Registry, settings: Settings) -> dict[str, Command]:
     async def announce(draft: object) -> Announced:
-        return await registry.announce(msgspec.convert(draft, Draft))
+        return await registry.announce(msgspec.convert(draft, ParametersDraft))
 
     async def accept_clock() -> str:
         return registry.accept_clock().isoformat()

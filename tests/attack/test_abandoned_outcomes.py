@@ -43,7 +43,7 @@ async def nothing_unhandled() -> AsyncIterator[None]:
     for _ in range(3):
         await asyncio.sleep(0)
         gc.collect()
-    assert [(said["message"], said.get("exception")) for said in complaints] == []
+    assert [(complaint["message"], complaint.get("exception")) for complaint in complaints] == []
 
 
 @pytest.mark.sample(1)

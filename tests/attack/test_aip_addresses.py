@@ -56,24 +56,24 @@ OTHER_FORMS = [
 @asynccontextmanager
 async def private_service() -> AsyncIterator[tuple[str, list[bytes]]]:
     """A service on loopback, and the bytes that it was sent."""
-    heard: list[bytes] = []
+    payloads: list[bytes] = []
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read(100))
+        payloads.append(await reader.read(100))
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", payloads
 
 
 @pytest.mark.sample(8)
 @pytest.mark.threat(232)
 @pytest.mark.parametrize("address", [*INTERNAL, *OTHER_FORMS])
-async def test_003_74_a_gateway_refuses_a_node_at_an_address_that_is_not_its_own(address: str) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        await made.agent("a", gateway)
+async def test_003_74_a_node_registers_only_its_own_address(address: str) -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        await network.agent("a", gateway)
         before = gateway.get_registered_nodes()
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
@@ -94,7 +94,7 @@ async def test_003_74_a_gateway_refuses_a_node_at_an_address_that_is_not_its_own
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:6379", "localhost:6379", "[::1]:6379", "127.9.9.9:6379", "2130706433:80", "0x7f.1:80"]
 )
-async def test_003_74_a_caller_from_elsewhere_names_no_loopback_address(address: str) -> None:
+async def test_003_74_a_remote_caller_names_no_loopback_address(address: str) -> None:
     addresses = NodeAddresses((), list)
     with pytest.raises(OperationError) as error:
         await addresses.check(address, AWAY)
@@ -117,7 +117,7 @@ async def test_003_74_a_node_names_its_own_address_or_an_allowed_one() -> None:
 
 
 @pytest.mark.threat(232)
-async def test_003_74_a_name_that_leads_elsewhere_after_the_check_is_not_followed() -> None:
+async def test_003_74_an_address_changed_after_the_check_is_refused() -> None:
     answers = [["203.0.113.9"], ["10.0.0.1"]]
 
     async def lookup(host: str) -> list[str]:
@@ -133,7 +133,7 @@ async def test_003_74_a_name_that_leads_elsewhere_after_the_check_is_not_followe
 
 
 @pytest.mark.threat(232)
-async def test_003_74_a_name_with_an_internal_address_tells_nothing_about_it() -> None:
+async def test_003_74_an_internal_address_is_not_disclosed() -> None:
     async def lookup(host: str) -> list[str]:
         if host == "internal":
             return ["10.0.0.1"]
@@ -149,10 +149,10 @@ async def test_003_74_a_name_with_an_internal_address_tells_nothing_about_it() -
 
 
 @pytest.mark.threat(232)
-async def test_003_74_a_refused_registration_does_not_move_the_node_that_has_the_address() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+async def test_003_74_a_refused_registration_moves_no_node() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await GatewayServiceStub(channel).RegisterAgent(aip_pb2.AgentInfo(agent_id="m", address=second.address))
@@ -183,8 +183,8 @@ async def test_003_74_a_refused_update_keeps_no_address() -> None:
 
 @pytest.mark.threat(232)
 async def test_003_74_an_agent_dials_no_other_form_of_an_address() -> None:
-    async with nodes() as made, private_service() as (address, heard):
-        agent = await made.agent("a")
+    async with nodes() as network, private_service() as (address, heard):
+        agent = await network.agent("a")
         for form in (f"ipv4:{address}", f"dns://{address}/x:1", f"unix:{address}"):
             with pytest.raises(OperationError):
                 await agent.call_tool("t", address=form)
@@ -201,7 +201,7 @@ def test_003_74_the_ends_of_connections_are_read() -> None:
 
 
 @pytest.mark.threat(232)
-async def test_003_74_kept_addresses_are_bounded_by_the_registered_ones() -> None:
+async def test_003_74_kept_addresses_are_bounded() -> None:
     addresses = NodeAddresses((), lambda: ["127.0.0.1:1"])
     for port in range(1, MAX_KEPT + 2):
         addresses.keep(f"127.0.0.1:{port}", await addresses.check(f"127.0.0.1:{port}", HERE))
@@ -213,19 +213,19 @@ async def test_003_74_kept_addresses_are_bounded_by_the_registered_ones() -> Non
 @pytest.mark.threat(232)
 async def test_003_74_idle_connections_are_bounded() -> None:
     channels = Channels(Security(), [], lambda address: f"ipv4:{address}")
-    made = {}
+    channels_of = {}
     async with channels.use("127.0.0.1:1") as used:
         for port in range(2, MAX_IDLE + 3):
-            async with channels.use(f"127.0.0.1:{port}") as made[port]:
+            async with channels.use(f"127.0.0.1:{port}") as channels_of[port]:
                 pass
         # The one with a call and the newest ones are kept, the oldest one is closed.
-        for port, kept in ((1, True), (2, False), (MAX_IDLE + 2, True)):
-            async with channels.use(f"127.0.0.1:{port}") as found:
-                assert (found is {1: used, **made}[port]) is kept
+        for port, is_open in ((1, True), (2, False), (MAX_IDLE + 2, True)):
+            async with channels.use(f"127.0.0.1:{port}") as channel:
+                assert (channel is {1: used, **channels_of}[port]) is is_open
     await channels.close()
 
 
-async def test_003_74_tls_asks_for_the_certificate_of_the_name_and_not_of_the_dialled_address() -> None:
+async def test_003_74_tls_checks_the_name_and_not_the_address() -> None:
     authority = trustme.CA()
 
     def secured(name: str) -> Security:
@@ -233,16 +233,16 @@ async def test_003_74_tls_asks_for_the_certificate_of_the_name_and_not_of_the_di
         chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
         return Security(certificate=(chain, issued.private_key_pem.bytes()), authority=authority.cert_pem.bytes())
 
-    async with nodes() as made:
-        gateway = await made.gateway(security=secured("127.0.0.1"))
-        first = await made.agent("a", gateway, security=secured("127.0.0.1"))
-        named = await made.agent("b", gateway, security=secured("localhost"), address="localhost:0")
+    async with nodes() as network:
+        gateway = await network.gateway(security=secured("127.0.0.1"))
+        first = await network.agent("a", gateway, security=secured("127.0.0.1"))
+        named = await network.agent("b", gateway, security=secured("localhost"), address="localhost:0")
         assert isinstance(info := gateway.get_registered_nodes()["b"], AgentInfo)
         assert info.address.startswith("localhost:")
         await begin(first, "b")
         assert told(await named.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         # Its certificate is for another name than the one that it registered.
-        await made.agent("c", gateway, security=secured("127.0.0.1"), address="localhost:0")
+        await network.agent("c", gateway, security=secured("127.0.0.1"), address="localhost:0")
         session = await begin(first, "c")
         status, text = told(await first.receive_feedback(session, "c"))
         assert status is SessionStatus.STOP_RESPONSE

@@ -25,7 +25,7 @@ ROUTE = "RouteAgentCalling"
 
 
 @pytest.mark.threat(230)
-def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() -> None:
+def test_003_69_an_open_session_id_is_refused() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     ((_, frame),) = gateway.request("a", ROUTE, quest())
     for call, message in (("c", quest(sender="m")), ("c2", quest(sender="m", receiver="a"))):
@@ -36,7 +36,7 @@ def test_003_69_a_session_id_that_is_open_is_refused_and_the_stream_goes_on() ->
 
 
 @pytest.mark.threat(230)
-def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
+def test_003_69_a_message_cannot_name_another_streams_session() -> None:
     gateway = gateway_with(agent("a"), agent("b"), agent("m"))
     gateway.request("a", ROUTE, quest(session="victim"))
     ((_, own),) = gateway.request("m", ROUTE, quest(session="own", sender="m"))
@@ -47,7 +47,7 @@ def test_003_69_a_message_cannot_name_the_session_of_another_stream() -> None:
 
 
 @pytest.mark.threat(230)
-def test_003_69_an_agent_keeps_two_streams_of_one_session_id_apart() -> None:
+def test_003_69_equal_session_ids_of_two_streams_stay_apart() -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     assert statuses(node.request("y", "CallAgent", quest())) == ["INVALID_ARGUMENT"]
@@ -93,17 +93,17 @@ def secure(folder: Path, name: str, **options: Any) -> Security:
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(tmp_path: Path) -> None:
-    async with nodes() as made:
+async def test_003_68_a_strict_gateway_serves_proved_callers_alone(tmp_path: Path) -> None:
+    async with nodes() as network:
         identity = Identity.create()
-        gateway = await made.gateway(security=secure(tmp_path, "g", identity=identity))
-        first = await made.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
-        second = await made.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
+        gateway = await network.gateway(security=secure(tmp_path, "g", identity=identity))
+        first = await network.agent("a", gateway, security=secure(tmp_path, "a", gateway=identity.did))
+        second = await network.agent("b", gateway, security=secure(tmp_path, "b", gateway=identity.did))
         session = await begin(first, "b")
         assert told(await second.receive_inquiry()) == (SessionStatus.START_QUEST, "hello")
         await second.submit_feedback(session, "a", "hi")
         assert told(await first.receive_feedback(session, "b"))[1] == "hi"
-        stranger = await made.agent("m")
+        stranger = await network.agent("m")
         with pytest.raises(OperationError) as error:
             await stranger.register_to_gateway(gateway.address)
         assert error.value.status == 401
@@ -111,14 +111,14 @@ async def test_003_68_a_gateway_that_requires_a_did_serves_proved_callers_alone(
         direct = await begin(stranger, "b", stub=AgentServiceStub, stream_calling="CallAgent", address=second.address)
         ended = told(await stranger.receive_feedback(direct, "b"))[1]
         # gRPC's core loses the status of a server that ends a stream while the client still writes its first message.
-        assert any(said in ended for said in ("UNAUTHENTICATED", "Internal error from Core")), ended
+        assert any(status in ended for status in ("UNAUTHENTICATED", "Internal error from Core")), ended
         assert sorted(gateway.get_registered_nodes()) == ["a", "b"]
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method(tmp_path: Path) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g"))
+async def test_003_68_a_proof_serves_once_for_one_host_and_method(tmp_path: Path) -> None:
+    async with nodes() as network:
+        gateway = await network.gateway(security=secure(tmp_path, "g"))
         caller = secure(tmp_path, "caller")
         path = "/grpc_service.GatewayService/GetNodes"
         async with grpc.aio.insecure_channel(gateway.address) as channel:
@@ -140,11 +140,11 @@ async def test_003_68_a_proof_is_of_no_use_twice_elsewhere_or_for_another_method
 
 
 @pytest.mark.threat(230)
-async def test_003_68_a_node_of_a_did_is_not_taken_over_by_another_did_or_by_none(tmp_path: Path) -> None:
-    async with nodes() as made:
+async def test_003_68_no_other_did_takes_over_a_node(tmp_path: Path) -> None:
+    async with nodes() as network:
         (tmp_path / "g").mkdir()
-        gateway = await made.gateway(security=Security(home=tmp_path / "g"))
-        await made.agent("a", gateway, security=secure(tmp_path, "a"))
+        gateway = await network.gateway(security=Security(home=tmp_path / "g"))
+        await network.agent("a", gateway, security=secure(tmp_path, "a"))
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             other = secure(tmp_path, "other").proof(gateway.address, "/grpc_service.GatewayService/DeregisterNode")
@@ -161,16 +161,16 @@ async def test_003_68_tls_protects_all_calls(tmp_path: Path) -> None:
     issued = authority.issue_cert("127.0.0.1")
     chain, key = b"".join(each.bytes() for each in issued.cert_chain_pems), issued.private_key_pem.bytes()
     tls = {"certificate": (chain, key), "authority": authority.cert_pem.bytes()}
-    async with nodes() as made:
-        gateway = await made.gateway(security=secure(tmp_path, "g", **tls))
-        agent = await made.agent("a", gateway, security=secure(tmp_path, "a", **tls))
+    async with nodes() as network:
+        gateway = await network.gateway(security=secure(tmp_path, "g", **tls))
+        agent = await network.agent("a", gateway, security=secure(tmp_path, "a", **tls))
         assert sorted(gateway.get_registered_nodes()) == ["a"]
         await agent.update_peers()
-        plain = await made.agent("b", security=Security(identity=Identity.create()))
+        plain = await network.agent("b", security=Security(identity=Identity.create()))
         with pytest.raises(OperationError) as error:
             await plain.register_to_gateway(gateway.address)
         assert error.value.status == 503
-        distrusting = await made.agent("c", security=Security(authority=trustme.CA().cert_pem.bytes()))
+        distrusting = await network.agent("c", security=Security(authority=trustme.CA().cert_pem.bytes()))
         with pytest.raises(OperationError) as error:
             await distrusting.register_to_gateway(gateway.address)
         assert error.value.status == 503
@@ -188,11 +188,11 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
     assert statuses(gateway_with().request("m", "RegisterAgent", long)) == ["RESOURCE_EXHAUSTED"]
     assert statuses(gateway.request("m", "RegisterAgent", agent("x" * 257))) == ["INVALID_ARGUMENT"]
     assert statuses(gateway.request("m", "RegisterAgent", agent(""))) == ["INVALID_ARGUMENT"]
-    found = [
+    replies = [
         gateway.request("m", ROUTE, quest(session=f"{'s' * 200}{n}", sender="n1", receiver="n2"), f"c{n}") for n in range(150)
     ]
-    assert statuses(found[0]) == []
-    assert statuses(found[-1]) == ["RESOURCE_EXHAUSTED"]
+    assert statuses(replies[0]) == []
+    assert statuses(replies[-1]) == ["RESOURCE_EXHAUSTED"]
     calls = [
         gateway.request("m", "SubscribeToUpdates", {"subscriber_id": f"n{n}", "node_ids": ["n1"]}, f"u{n}") for n in range(300)
     ]
@@ -200,11 +200,11 @@ def test_003_73_nodes_sessions_and_names_are_bounded() -> None:
 
 
 @pytest.mark.threat(231)
-def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
+def test_003_73_sessions_and_inquiries_of_others_are_bounded() -> None:
     node = Driven("node")
-    found = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
-    assert statuses(found[0]) == []
-    assert statuses(found[-1]) == ["RESOURCE_EXHAUSTED"]
+    replies = [node.request("m", "CallAgent", quest(session=f"{'s' * 200}{n}"), f"c{n}") for n in range(200)]
+    assert statuses(replies[0]) == []
+    assert statuses(replies[-1]) == ["RESOURCE_EXHAUSTED"]
     other = Driven("node")
     sent = other.request("m", "CallAgent", quest())
     for _ in range(300):
@@ -218,10 +218,10 @@ def test_003_73_a_node_bounds_the_sessions_and_inquiries_of_others() -> None:
 @pytest.mark.threat(231)
 async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
     bounds = Bounds(message=1000, calls=4)  # two of them for one network
-    async with nodes() as made:
-        gateway = await made.gateway(bounds=bounds)
-        first = await made.agent("a", gateway)
-        second = await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway(bounds=bounds)
+        first = await network.agent("a", gateway)
+        second = await network.agent("b", gateway)
         session = await begin(first, "b", "x" * 2000)
         assert "RESOURCE_EXHAUSTED" in told(await first.receive_feedback(session, "b"))[1]
         assert sorted(gateway.get_registered_nodes()) == ["a", "b"]
@@ -235,11 +235,11 @@ async def test_003_73_large_messages_and_many_calls_are_refused() -> None:
 
 
 @pytest.mark.threat(231)
-async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first = await made.agent("a", gateway)
-        second = await made.agent("b", gateway, bounds=Bounds(inbox=5))
+async def test_003_73_an_agent_without_inquiries_ends_the_session() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first = await network.agent("a", gateway)
+        second = await network.agent("b", gateway, bounds=Bounds(inbox=5))
         session = await begin(first, "b")
         for _ in range(20):
             try:
@@ -252,7 +252,7 @@ async def test_003_73_an_agent_that_takes_no_inquiries_ends_the_session() -> Non
 
 
 @pytest.mark.threat(231)
-async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_003_72_a_handler_with_an_odd_error_hangs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     # A lone surrogate in a captured line cannot be sent from a process of pytest to the other.
     caplog.set_level(logging.CRITICAL, "treaty_aip")
 
@@ -263,10 +263,10 @@ async def test_003_72_a_handler_that_raises_something_odd_hangs_nothing(caplog: 
     def fail(request: Any) -> None:
         raise Odd
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        caller = await made.agent("a", gateway)
-        made_tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        caller = await network.agent("a", gateway)
+        made_tool = await network.tool(Tool(LOOPBACK, "t"), gateway)
         made_tool.set_process_request_handler(fail)
         assert (await caller.call_tool("t")).is_error
         made_tool.set_process_request_handler(lambda request: 5)

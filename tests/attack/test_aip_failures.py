@@ -37,10 +37,10 @@ FAILURES = [RuntimeError("an uncaught exception"), *(code for code in grpc.Statu
 
 
 @pytest.mark.threat(291)
-async def test_003_05_no_answer_of_an_application_deregisters_its_node_or_ends_its_other_sessions() -> None:
-    async with nodes() as made, serving() as node:
-        gateway = await made.gateway()
-        honest = await made.agent("a", gateway)
+async def test_003_05_a_failed_answer_keeps_the_node_registered() -> None:
+    async with nodes() as network, serving() as node:
+        gateway = await network.gateway()
+        honest = await network.agent("a", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             await stub.RegisterAgent(aip_pb2.AgentInfo(agent_id="x", address=node.address))
@@ -60,8 +60,8 @@ async def test_003_05_no_answer_of_an_application_deregisters_its_node_or_ends_i
 
 @pytest.mark.threat(291)
 async def test_003_05_no_answer_of_a_tool_deregisters_it() -> None:
-    async with nodes() as made, serving() as node:
-        gateway = await made.gateway()
+    async with nodes() as network, serving() as node:
+        gateway = await network.gateway()
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             await stub.RegisterTool(aip_pb2.ToolInfo(tool_id="t", address=node.address))
@@ -104,14 +104,14 @@ async def refused(gateway: Gateway, **info: str) -> None:
 
 
 @pytest.mark.threat(292)
-async def test_003_06_a_killed_node_registers_again_at_once_and_a_live_one_is_not_replaced() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        asker = await made.agent("a", gateway)
+async def test_003_06_only_a_dead_node_is_replaced() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        asker = await network.agent("a", gateway)
         async with process(LOOPBACK, gateway) as (address, child):
-            for taken in (address, f"http://{address}", address.replace("127.0.0.1", "localhost"), "127.0.0.1:9"):
-                await refused(gateway, id="x", address=taken)
-                await refused(gateway, id="m", address=taken) if taken == address else None
+            for spelling in (address, f"http://{address}", address.replace("127.0.0.1", "localhost"), "127.0.0.1:9"):
+                await refused(gateway, id="x", address=spelling)
+                await refused(gateway, id="m", address=spelling) if spelling == address else None
             session = await begin(asker, "x", "wait")
             child.kill()
             await child.wait()
@@ -127,8 +127,8 @@ async def test_003_06_a_killed_node_registers_again_at_once_and_a_live_one_is_no
 
 @pytest.mark.threat(292)
 async def test_003_06_a_dead_node_is_replaced_by_its_own_address_alone() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
+    async with nodes() as network:
+        gateway = await network.gateway()
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             # No connection was ever taken here, so nothing tells that it is lost.
@@ -140,11 +140,11 @@ async def test_003_06_a_dead_node_is_replaced_by_its_own_address_alone() -> None
 
 
 @pytest.mark.threat(292)
-async def test_003_06_a_dead_node_of_a_did_is_replaced_by_that_did_alone(tmp_path: Path) -> None:
+async def test_003_06_only_its_did_replaces_a_dead_node(tmp_path: Path) -> None:
     victim, other = Security(identity=Identity.create()), Security(identity=Identity.create())
     info = aip_pb2.AgentInfo(agent_id="x", address="127.0.0.1:1")
-    async with nodes() as made:
-        gateway = await made.gateway(security=Security(home=tmp_path))
+    async with nodes() as network:
+        gateway = await network.gateway(security=Security(home=tmp_path))
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub, path = GatewayServiceStub(channel), "/grpc_service.GatewayService/RegisterAgent"
             await stub.RegisterAgent(info, metadata=victim.proof(gateway.address, path))
@@ -162,10 +162,10 @@ async def test_003_06_a_dead_node_of_a_did_is_replaced_by_that_did_alone(tmp_pat
 @pytest.mark.deep
 @pytest.mark.threat(291)
 async def test_003_05_a_node_that_is_gone_is_deregistered_at_once() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
+    async with nodes() as network:
+        gateway = await network.gateway()
         async with process(LOOPBACK, gateway) as (_, child):
-            asker = await made.agent("a", gateway)
+            asker = await network.agent("a", gateway)
             session = await begin(asker, "x", "echo")
             assert told(await asker.receive_feedback(session, "x"))[1] == "echo"  # so the gateway is connected
             assert sorted(gateway.get_registered_nodes()) == ["a", "x"]
@@ -179,10 +179,10 @@ async def test_003_05_a_node_that_is_gone_is_deregistered_at_once() -> None:
 
 @pytest.mark.parametrize("how", ["close", "cancel", "stop", "gateway"])
 async def test_003_02_an_agent_learns_that_a_conversation_ended(how: str) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first: Agent = await made.agent("a", gateway)
-        second = await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first: Agent = await network.agent("a", gateway)
+        second = await network.agent("b", gateway)
         session = await begin(first, "b")
         assert told(await second.receive_inquiry())[1] == "hello"
         match how:
@@ -207,10 +207,10 @@ async def test_003_02_an_agent_learns_that_a_conversation_ended(how: str) -> Non
             await second.submit_feedback(end.session_id, end.sender_id, "bye")
 
 
-async def test_003_02_an_agent_with_a_full_inbox_learns_that_a_conversation_ended() -> None:
-    async with nodes() as made:
-        second = await made.agent("b", bounds=Bounds(inbox=1))
-        first = await made.agent("a")
+async def test_003_02_a_full_inbox_still_gets_the_end() -> None:
+    async with nodes() as network:
+        second = await network.agent("b", bounds=Bounds(inbox=1))
+        first = await network.agent("a")
         sessions = [await begin(first, "b", address=second.address) for _ in range(2)]
         hearing = {asyncio.create_task(first.receive_feedback(each, "b")): each for each in sessions}
         (heard,), (waiting,) = await asyncio.wait(hearing, return_when=asyncio.FIRST_COMPLETED)
@@ -218,8 +218,8 @@ async def test_003_02_an_agent_with_a_full_inbox_learns_that_a_conversation_ende
         waiting.cancel()
         await first.close_agent_client(session := hearing[waiting], "b")
         await asyncio.sleep(0.2)  # the end arrives while the inquiry still waits
-        found = [await second.receive_inquiry() for _ in range(2)]
-        assert [(each.session_id, each.session_status) for each in found] == [
+        inquiries = [await second.receive_inquiry() for _ in range(2)]
+        assert [(each.session_id, each.session_status) for each in inquiries] == [
             (session, SessionStatus.START_QUEST),
             (session, SessionStatus.STOP_QUEST),
         ]
@@ -227,9 +227,9 @@ async def test_003_02_an_agent_with_a_full_inbox_learns_that_a_conversation_ende
 
 @pytest.mark.threat(293)
 async def test_a_refused_stream_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        await network.agent("b", gateway)
         with caplog.at_level(logging.INFO):
             async with grpc.aio.insecure_channel(gateway.address) as channel:
                 for number, fields in enumerate(MISTAKES):
@@ -258,10 +258,10 @@ async def test_003_09_a_request_for_another_tool_is_refused() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        await made.tool(Tool.creat_function_tool(add, LOOPBACK, "sum", name="add"), gateway)
-        caller = await made.agent("a", gateway)
-        for name, wanted in ((None, "3"), ("add", "3"), ("sum", "3"), ("subtract", "This tool is add, not subtract.")):
+    async with nodes() as network:
+        gateway = await network.gateway()
+        await network.tool(Tool.creat_function_tool(add, LOOPBACK, "sum", name="add"), gateway)
+        caller = await network.agent("a", gateway)
+        for name, text in ((None, "3"), ("add", "3"), ("sum", "3"), ("subtract", "This tool is add, not subtract.")):
             answer = await caller.call_tool("sum", tool_name=name, arguments={"a": 1, "b": 2})
-            assert (answer.error_message or answer.content[0].text) == wanted
+            assert (answer.error_message or answer.content[0].text) == text

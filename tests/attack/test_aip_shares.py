@@ -67,7 +67,7 @@ def test_one_caller_leaves_sessions_of_a_node_to_others(name: str) -> None:
 
 
 @pytest.mark.threat(236)
-def test_one_description_is_bounded_and_a_refused_one_changes_nothing() -> None:
+def test_a_description_over_its_bound_changes_nothing() -> None:
     gateway = gateway_with(agent("a"), max_state=LARGE)
     gateway.request("a", "SubscribeToUpdates", {"subscriber_id": "a"}, "u")
     before = gateway.state()
@@ -105,8 +105,8 @@ def test_an_answer_names_its_receiver_its_sender_and_its_session(changed: dict[s
     node.call("create_client", session_id="s", receiver_id="b")
     _, ((_, begun),) = node.call("submit_inquiry", message=quest())
     node.receive("b", Frame("RESPONSE", "CallAgent", begun.call, answer))
-    (told,) = node.invoked
-    assert told.arguments["message"]["session_status"] == "STOP_RESPONSE"
+    (invocation,) = node.invoked
+    assert invocation.arguments["message"]["session_status"] == "STOP_RESPONSE"
 
 
 @pytest.mark.threat(237)

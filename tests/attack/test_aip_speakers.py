@@ -70,7 +70,7 @@ def test_003_75_an_answer_is_of_the_receiver() -> None:
 
 
 @pytest.mark.threat(233)
-def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_their_dids() -> None:
+def test_003_75_a_gateway_keeps_named_ids_for_their_dids() -> None:
     gateway = gateway_with(agent("b"), tool("t"), **PROVED)
     before = gateway.state()
     for method, message in (
@@ -89,7 +89,7 @@ def test_003_75_a_gateway_routes_for_registered_senders_and_keeps_named_ids_for_
 
 
 @pytest.mark.threat(233)
-def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_proved_it() -> None:
+def test_003_75_a_gateway_keeps_a_did_for_its_prover() -> None:
     gateway = Driven("gateway", peer="")
     gateway.join(A, is_proved=False)
     before = gateway.state()
@@ -106,7 +106,7 @@ def test_003_75_at_a_shared_gateway_an_id_that_is_a_did_is_for_the_member_that_p
 
 
 @pytest.mark.threat(233)
-def test_003_75_between_two_peers_a_did_is_for_the_one_that_proved_it() -> None:
+def test_003_75_a_peer_keeps_a_did_for_its_prover() -> None:
     for is_proved in (False, True):
         for sender in (A, M):
             peer = Driven("peer", peer=M, is_proved=is_proved)
@@ -120,21 +120,21 @@ def test_003_75_between_two_peers_a_did_is_for_the_one_that_proved_it() -> None:
 
 
 @pytest.mark.threat(233)
-async def test_003_75_an_agent_with_a_proof_does_not_speak_as_another_one(tmp_path: Path) -> None:
+async def test_003_75_a_proved_agent_speaks_for_itself_alone(tmp_path: Path) -> None:
     caller, liar = Identity.create(), Identity.create()
 
     def security(name: str, identity: Identity, **options: Any) -> Security:
         (tmp_path / name).mkdir()
         return Security(identity=identity, require_did=True, home=tmp_path / name, **options)
 
-    async with nodes() as made, asyncio.timeout(60):
+    async with nodes() as network, asyncio.timeout(60):
         direct: Any = {"stub": AgentServiceStub, "stream_calling": "CallAgent"}
         names = {"a": caller.did}
-        receiver = await made.agent("b", security=security("b", Identity.create(), names=names))
-        served = await made.tool(Tool(LOOPBACK, "t", security=security("t", Identity.create(), names=names)))
+        receiver = await network.agent("b", security=security("b", Identity.create(), names=names))
+        served = await network.tool(Tool(LOOPBACK, "t", security=security("t", Identity.create(), names=names)))
         served.set_process_request_handler(lambda request: request.sender_id)
-        honest = await made.agent("a", security=security("a", caller))
-        false = await made.agent("a", security=security("m", liar))
+        honest = await network.agent("a", security=security("a", caller))
+        false = await network.agent("a", security=security("m", liar))
         session = await begin(false, "b", address=receiver.address, **direct)
         status, text = told(await false.receive_feedback(session, "b"))
         assert status is SessionStatus.STOP_RESPONSE
@@ -146,6 +146,6 @@ async def test_003_75_an_agent_with_a_proof_does_not_speak_as_another_one(tmp_pa
         message = await receiver.receive_inquiry()
         assert (message.sender_id, told(message)[1]) == ("a", "hello")
         assert (await honest.call_tool("t", address=served.address)).content[0].text == "a"
-        under_its_did = await made.agent(liar.did, security=security("own", liar))
+        under_its_did = await network.agent(liar.did, security=security("own", liar))
         await begin(under_its_did, "b", address=receiver.address, **direct)
         assert (await receiver.receive_inquiry()).sender_id == liar.did

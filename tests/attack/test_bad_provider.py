@@ -128,15 +128,15 @@ def test_it_is_tried_again_and_served_once_it_is_well(tmp_path: Path) -> None:
         seller = two(tmp_path, bad1=REVOKED)
         await seller.agent.prepare()
         await seller.agent.prepare()  # and begins no second round
-        asked = seller.protocols.fetched.count(uri(1))
+        tally = seller.protocols.fetched.count(uri(1))
         await asyncio.sleep(3 * provision.RETRY + 1)
-        assert seller.protocols.fetched.count(uri(1)) == asked + 2  # after one minute, and two more
+        assert seller.protocols.fetched.count(uri(1)) == tally + 2  # after one minute, and two more
         assert seller.protocols.fetched.count(URI_2) == 1
         registry: Any = seller.protocols
         registry.refused.clear()
         await asyncio.sleep(provision.MAX_RETRY)
         assert not seller.agent.unserved
-        assert seller.names() == ["unserved", "revoked"] + ["unserved"] * (asked + 1) + ["served"]
+        assert seller.names() == ["unserved", "revoked"] + ["unserved"] * (tally + 1) + ["served"]
         await seller.agent.aclose()
 
     run(main())
@@ -169,7 +169,7 @@ class Dripping(SimulatedProtocols):
 
 
 @pytest.mark.threat(47)
-def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_once_it_is_there(tmp_path: Path) -> None:
+def test_a_dripping_registry_delays_no_other_protocol(tmp_path: Path) -> None:
     async def main() -> None:
         now = asyncio.get_running_loop().time
         timeouts = SessionTimeouts(provide=5.0)
@@ -182,10 +182,10 @@ def test_a_registry_that_drips_holds_no_other_protocol_and_its_own_is_served_onc
         assert 3.0 <= now() - begun < 60.0
         assert {address: error.code for address, error in seller.agent.unserved.items()} == {uri(1): "agent.late"}
         async with meeting(seller) as wire:
-            with pytest.raises(Unavailable) as told:
+            with pytest.raises(Unavailable) as raised_error:
                 async with buyer(tmp_path / "early").agent.connect_over(wire, protocols=[uri(1)]):
                     pass
-        assert told.value.code == "session.protocol-unavailable"
+        assert raised_error.value.code == "session.protocol-unavailable"
         async with meeting(seller) as wire, buyer(tmp_path).agent.connect_over(wire, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         await seller.agent.prepare()  # begins nothing that is under way
@@ -236,15 +236,15 @@ def test_where_none_is_left_the_agent_does_not_start(tmp_path: Path) -> None:
     run(main())
 
 
-def test_where_only_the_registry_is_away_the_agent_starts_and_tells_its_peers_to_try_again(tmp_path: Path) -> None:
+def test_an_agent_starts_without_its_registry(tmp_path: Path) -> None:
     async def main() -> None:
         seller = two(tmp_path, bad1=REVOKED, **{"product-info": AWAY})
         await seller.agent.prepare()
         async with meeting(seller) as wire:
-            with pytest.raises(Unavailable) as told:
+            with pytest.raises(Unavailable) as error:
                 async with buyer(tmp_path).agent.connect_over(wire, topic=TOPIC):
                     pass
-        assert told.value.code == "session.protocol-unavailable"
+        assert error.value.code == "session.protocol-unavailable"
         registry: Any = seller.protocols
         registry.refused.clear()
         await asyncio.sleep(provision.SOON + 1)

@@ -103,7 +103,7 @@ def test_a_huge_state_is_dropped_and_the_trace_is_kept(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.threat(180)
-def test_a_member_of_another_type_ends_the_session_and_no_function_runs(tmp_path: Path, members: dict[str, Any]) -> None:
+def test_a_context_member_of_another_type_ends_the_session(tmp_path: Path, members: dict[str, Any]) -> None:
     seen: list[CallContext] = []
 
     async def main() -> None:
@@ -158,7 +158,7 @@ def test_a_spoofed_trace_cannot_forge_lines_of_the_log(tmp_path: Path, caplog: p
     assert f"trace={SPOOFED.trace_id}" in caplog.text
 
 
-def test_a_context_to_a_peer_that_does_not_list_it_is_refused_like_an_unknown_message(tmp_path: Path) -> None:
+def test_an_unlisted_context_is_an_unknown_message(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
         async with meeting(seller) as wire:

@@ -124,7 +124,7 @@ async def test_early_data_of_a_remembered_agreement_is_encrypted_too(tmp_path: P
     assert len(tap.seen) == 4 + 4 + 1, "both Hellos, both finished, two calls with their answers, and the close"
 
 
-async def test_a_session_whose_traffic_is_changed_ends_and_says_nothing_wrong(tmp_path: Path) -> None:
+async def test_a_session_with_changed_traffic_ends(tmp_path: Path) -> None:
     near, far = buyer(tmp_path), shop(tmp_path)
     async with meeting(near, far, encrypted=True) as (session, tap):
         assert await talk(session) == LAPTOP
@@ -151,9 +151,7 @@ async def posted(port: int, headers: dict[str, str]) -> httpx.Response:
 
 @pytest.mark.threat(102)
 @pytest.mark.parametrize("policy, opens", [(Policy(), False), (Policy(accept_didwba=True), True)])
-async def test_a_captured_didwba_header_opens_a_session_only_where_it_was_asked_for(
-    tmp_path: Path, policy: Policy, opens: bool
-) -> None:
+async def test_a_captured_didwba_header_serves_only_where_allowed(tmp_path: Path, policy: Policy, opens: bool) -> None:
     visitor = Identity.create()
     seller = shop(tmp_path, policy=policy)
     async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
@@ -168,7 +166,7 @@ async def test_a_captured_didwba_header_opens_a_session_only_where_it_was_asked_
     assert seller.events == [], "no session began"
 
 
-async def test_a_captured_signature_opens_no_session_even_where_the_older_form_is_accepted(tmp_path: Path) -> None:
+async def test_a_captured_signature_opens_no_session(tmp_path: Path) -> None:
     visitor = Identity.create()
     seller = shop(tmp_path, policy=Policy(accept_didwba=True))
     async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:

@@ -22,7 +22,9 @@ async def test_another_publisher_stops_and_asks(tmp_path: Path) -> None:
     async with fetcher(registry, tmp_path, publishers=(ALICE, BOB)) as agent:
         first = await agent.fetch(uri_of())
     registry.attach(signer=BOB, release="2")
-    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    wheel = next(
+        statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    ).wheel.sha256
     registry.add(kinds.Status(uri_of(), "yanked", wheel=wheel), ALICE)
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(ALICE, BOB))

@@ -127,34 +127,34 @@ async def buy(seller: Party, customer: Party) -> None:
 
 
 @pytest.mark.threat(57)
-def test_a_claim_neither_reads_nor_changes_what_a_handler_stored_with_a_proved_peer(tmp_path: Path) -> None:
+def test_a_claim_reaches_no_state_of_a_proved_peer(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path, URI_2, policy=policy("preferred"))
         victim = buyer(tmp_path / "victim", policy=policy("preferred"))
         mallory = buyer(tmp_path / "mallory", own=impostor("buyer.example"), policy=policy("off"))
-        told = keeping(seller, b"4711")
+        events = keeping(seller, b"4711")
         await buy(seller, victim)
         keeping(seller, b"evil")
         for _ in range(2):  # with an agreement that is remembered, too
             await buy(seller, mallory)
         after = keeping(seller, b"4711")
         await buy(seller, victim)
-        assert [(event.stored, event.is_proved) for event in told] == [({}, True)]
+        assert [(event.stored, event.is_proved) for event in events] == [({}, True)]
         assert [(event.stored, event.is_proved) for event in after] == [({"card": b"4711"}, True)]
 
     run(main())
 
 
 @pytest.mark.threat(57)
-def test_a_claim_has_state_of_its_own_and_the_handler_is_told_that_it_is_a_claim(tmp_path: Path) -> None:
+def test_a_claim_has_its_own_state_and_is_named_as_claim(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path, URI_2, policy=policy("preferred"))
-        told = keeping(seller, b"of a proof")
+        events = keeping(seller, b"of a proof")
         await buy(seller, buyer(tmp_path / "victim", policy=policy("preferred")))
         claimed = keeping(seller, b"of a claim")
         for _ in range(2):
             await buy(seller, buyer(tmp_path / "mallory", own=impostor("buyer.example"), policy=policy("off")))
-        assert [event.is_proved for event in (*told, *claimed)] == [True, False, False]
+        assert [event.is_proved for event in (*events, *claimed)] == [True, False, False]
         assert [event.stored for event in claimed] == [{}, {"card": b"of a claim"}]
 
     run(main())
@@ -162,20 +162,20 @@ def test_a_claim_has_state_of_its_own_and_the_handler_is_told_that_it_is_a_claim
 
 @pytest.mark.threat(57)
 @pytest.mark.parametrize("encryption", ["preferred", "required"])
-def test_a_handler_that_begins_with_a_remembered_agreement_waits_for_the_proof(tmp_path: Path, encryption: Encryption) -> None:
+def test_a_remembered_agreement_waits_for_the_proof(tmp_path: Path, encryption: Encryption) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path, URI_2, policy=policy(encryption)), buyer(tmp_path, policy=policy(encryption))
-        told = keeping(customer, b"4711")
+        events = keeping(customer, b"4711")
         for _ in range(2):
             await buy(seller, customer)
-        assert [(event.stored, event.is_proved) for event in told] == [({}, True), ({"card": b"4711"}, True)]
+        assert [(event.stored, event.is_proved) for event in events] == [({}, True), ({"card": b"4711"}, True)]
         if encryption == "required":
             return
         # Somebody answers at the same address without a proof, and claims the DID of the agreement.
         fake = shop(tmp_path / "fake", URI_2, own=impostor("shop.example"), policy=policy("off"))
-        told = keeping(customer, b"evil")
+        events = keeping(customer, b"evil")
         await buy(fake, customer)
-        assert [(event.stored, event.is_proved) for event in told] == [({}, False)]
+        assert [(event.stored, event.is_proved) for event in events] == [({}, False)]
 
     run(main())
 
@@ -213,7 +213,7 @@ async def test_a_pinned_proof_is_neither_met_nor_replaced_by_a_claim(tmp_path: P
 
 @pytest.mark.threat(341)
 @pytest.mark.parametrize("rests", [False, True])
-def test_a_name_at_a_broker_and_what_waits_under_it_are_for_the_proofs_of_its_owner(rests: bool) -> None:
+def test_a_brokers_name_belongs_to_its_owners_proofs(rests: bool) -> None:
     broker = Broker()
     for peer in (ADA, BOB):
         broker.joins(peer, is_proved=True)
@@ -234,7 +234,7 @@ def test_a_name_at_a_broker_and_what_waits_under_it_are_for_the_proofs_of_its_ow
 
 @pytest.mark.threat(341)
 @pytest.mark.parametrize("rests", [False, True])
-def test_a_claimed_did_keeps_neither_a_name_nor_messages_at_a_broker(rests: bool) -> None:
+def test_a_claimed_did_keeps_nothing_at_a_broker(rests: bool) -> None:
     broker = Broker()
     assert [broker.member(ADA), broker.member(BOB, is_proved=False)] == ["ACCEPTED", "ACCEPTED"]
     if rests:
@@ -255,7 +255,7 @@ def test_a_claimed_did_keeps_neither_a_name_nor_messages_at_a_broker(rests: bool
 
 
 @pytest.mark.threat(341)
-def test_the_next_agent_of_a_name_reports_on_no_message_of_the_former_one() -> None:
+def test_the_next_owner_of_a_name_reports_no_old_message() -> None:
     def report(status: str) -> list[tuple[str, str]]:
         data = {"in_reply_to": task, "status": status}
         return broker.says(BOB, kind=Kind.STATUS_UPDATE, recipient=ADA, data=data, sender="pool")
@@ -271,7 +271,7 @@ def test_the_next_agent_of_a_name_reports_on_no_message_of_the_former_one() -> N
 
 
 @pytest.mark.threat(374)
-def test_an_agent_with_many_dids_locks_no_names_and_takes_none_of_those_before_it() -> None:
+def test_many_dids_of_one_agent_lock_no_names() -> None:
     broker = Broker()
     for peer in (ADA, BOB):
         assert broker.member(peer) == "ACCEPTED"
@@ -300,9 +300,9 @@ def test_no_name_of_a_member_ends_the_session_of_a_broker() -> None:
         broker.joins(f"did:key:z{number}", is_proved=True)
         message = build(Kind.NOTIFICATION, JOIN, sender=name, recipient="broker", task="t", state="OPEN", now=datetime.now(UTC))
         effects = broker.session.handle(Received(peer=f"did:key:z{number}", data=json.dumps(message).encode()))
-        given = [*effects, *broker.session.handle(PeerLost(peer=f"did:key:z{number}"))]
-        keys = [effect.key for effect in given if isinstance(effect, Persist)]
-        keys += [effect.name for effect in given if isinstance(effect, SetTimer)]
+        effects_of_all = [*effects, *broker.session.handle(PeerLost(peer=f"did:key:z{number}"))]
+        keys = [effect.key for effect in effects_of_all if isinstance(effect, Persist)]
+        keys += [effect.name for effect in effects_of_all if isinstance(effect, SetTimer)]
         assert len(keys) == 2 and all(re.fullmatch("[A-Za-z0-9._:-]{1,64}", key) for key in keys)
 
 

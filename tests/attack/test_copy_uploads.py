@@ -10,27 +10,27 @@ import pytest
 
 from treaty_consensus.errors import TreatyError
 from treaty_registry.witness import uploads
-from treaty_registry.witness.uploads import Body, Ended
+from treaty_registry.witness.uploads import UploadBody, UploadEnded
 
 PIECE = bytes(1 << 20)
 
 
 @pytest.mark.threat(73)
 async def test_what_follows_the_end_of_compressed_bytes_is_not_kept() -> None:
-    taken = 0
+    count = 0
 
     async def chunks() -> AsyncIterator[bytes]:
-        nonlocal taken
+        nonlocal count
         yield gzip.compress(b"head")
-        while taken < 64:
-            taken += 1
+        while count < 64:
+            count += 1
             yield PIECE
 
-    body = Body(chunks(), gzipped=True)
+    body = UploadBody(chunks(), gzipped=True)
     assert await body.read(4) == b"head"
-    with pytest.raises(Ended):
+    with pytest.raises(UploadEnded):
         await body.read(1)
-    assert taken <= 1
+    assert count <= 1
 
 
 @pytest.mark.threat(73)
@@ -44,5 +44,5 @@ async def test_a_head_of_single_bytes_ends(monkeypatch: pytest.MonkeyPatch) -> N
             yield b"a"
 
     with pytest.raises(TreatyError) as refused:
-        await uploads.read_head(Body(chunks(), gzipped=False))
+        await uploads.read_head(UploadBody(chunks(), gzipped=False))
     assert refused.value.code == "witness.request"

@@ -54,17 +54,17 @@ def sell(agent: Agent) -> None:
 async def attempt(shop: Agent, name: str, home: Path) -> TreatyError:
     """A stranger of another name each time, whose own code fails."""
     stranger = party(name, home, negotiators=ScriptedNegotiators(Script(code_error=Refused("negotiation.handler", "Bad."))))
-    made = party("shop", home)
-    made.agent = shop
+    side = party("shop", home)
+    side.agent = shop
     with pytest.raises(TreatyError) as refusal:
-        async with meeting(made) as tap, stranger.agent.connect_over(tap, requirement=WANTED):
+        async with meeting(side) as tap, stranger.agent.connect_over(tap, requirement=WANTED):
             raise AssertionError("a session without code")
     return refusal.value
 
 
 @pytest.mark.threat(370)
 @pytest.mark.parametrize("attempts", [20, pytest.param(1_000, marks=pytest.mark.deep)])
-def test_a_stranger_costs_a_twentieth_of_the_budget_under_any_number_of_names(tmp_path: Path, attempts: int) -> None:
+def test_a_stranger_costs_a_twentieth_of_the_budget(tmp_path: Path, attempts: int) -> None:
     async def main() -> None:
         model = PaidModel()
         shop = party("shop", tmp_path, negotiators=ModelNegotiators(model)).agent
@@ -98,7 +98,7 @@ def test_a_budget_that_is_used_up_is_told_as_one_that_comes_back(tmp_path: Path)
 
 @pytest.mark.threat(373)
 @pytest.mark.parametrize(("text", "served"), [(DOCUMENT, 1), (CHANGED, 0), ("", 0)])
-def test_a_told_uri_is_served_if_a_registry_has_the_negotiated_document_there(tmp_path: Path, text: str, served: int) -> None:
+def test_a_claimed_uri_is_served_if_a_registry_has_it(tmp_path: Path, text: str, served: int) -> None:
     async def main() -> None:
         claimed = replace(product_info(URI_1), uri=TOLD, document=text.encode(), hash=hex_digest(text.encode()))
         later = replace(claimed, uri=URI_1)

@@ -48,19 +48,21 @@ HOSTILE: dict[str, tuple[Callable[[Files], Files], str]] = {
 }
 
 
-def wheel_for(made: Publication, change: Callable[[Files], Files] = lambda files: files) -> bytes:
+def wheel_for(publication: Publication, change: Callable[[Files], Files] = lambda files: files) -> bytes:
     """A wheel for this protocol, with `change` made to its files, and a RECORD that is right about them."""
-    about = replace(metadata(), protocol_uri=made.body.uri, protocol_hash=made.body.document.sha256)
+    about = replace(metadata(), protocol_uri=publication.body.uri, protocol_hash=publication.body.document.sha256)
     files = dict(read_wheel(*build_wheel({"__init__.py": b"handler = 1\n"}, about)).files)
     changed = change(files)
     wrong_record = changed.get(f"{DIST_INFO}/RECORD") != files[f"{DIST_INFO}/RECORD"]
     return zipped(changed if wrong_record else with_record(changed), zipfile.ZIP_DEFLATED)
 
 
-def attached(made: Publication, wheel: bytes) -> tuple[kinds.Handler, tuple[bytes, bytes]]:
+def attached(publication: Publication, wheel: bytes) -> tuple[kinds.Handler, tuple[bytes, bytes]]:
     """The statement that attaches a wheel, and the bytes that it names."""
     bundle = b'{"attested": true}'
-    body = kinds.Handler(made.body.uri, made.body.document.sha256, FILENAME, blob(wheel), f"{PACKAGE}:handler", blob(bundle))
+    body = kinds.Handler(
+        publication.body.uri, publication.body.document.sha256, FILENAME, blob(wheel), f"{PACKAGE}:handler", blob(bundle)
+    )
     return body, (wheel, bundle)
 
 
@@ -79,11 +81,13 @@ async def api(server: Server) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def of(server: Server, made: Publication) -> Publication:
+def of(server: Server, publication: Publication) -> Publication:
     """A publication at the registry that is running."""
-    uri = made.body.uri.replace("registry.example", server.about["origin"])
+    uri = publication.body.uri.replace("registry.example", server.about["origin"])
     return Publication(
-        kinds.Publish(uri, made.body.topic, made.body.document, made.body.card, "negotiated"), made.document, made.card
+        kinds.Publish(uri, publication.body.topic, publication.body.document, publication.body.card, "negotiated"),
+        publication.document,
+        publication.card,
     )
 
 
@@ -99,16 +103,14 @@ async def send(api: httpx.AsyncClient, server: Server, agent: Signer, body: kind
 async def attack(api: httpx.AsyncClient, server: Server, name: str) -> tuple[str, httpx.Response]:
     """Attach a hostile wheel to a protocol of the attacker's own, which is never published: contents are read before that."""
     attacker = key_signer(f"attacker with {name}")
-    made = of(server, publication(attacker))
-    body, blobs = attached(made, wheel_for(made, HOSTILE[name][0]))
+    statement = of(server, publication(attacker))
+    body, blobs = attached(statement, wheel_for(statement, HOSTILE[name][0]))
     return name, await send(api, server, attacker, body, *blobs)
 
 
 @pytest.mark.deep
 @pytest.mark.threat(73)
-async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refused(
-    api: httpx.AsyncClient, server: Server
-) -> None:
+async def test_honest_wheels_pass_while_costly_ones_are_refused(api: httpx.AsyncClient, server: Server) -> None:
     honest = key_signer("honest")
     attacks = [asyncio.create_task(attack(api, server, name)) for name in HOSTILE]
     made = of(server, publication(honest))
@@ -128,13 +130,13 @@ async def test_an_honest_publish_and_attach_succeed_while_costly_wheels_are_refu
 
 @pytest.mark.deep
 @pytest.mark.threat(73)
-async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: httpx.AsyncClient, server: Server) -> None:
+async def test_a_stop_ends_the_registry_during_hostile_work(api: httpx.AsyncClient, server: Server) -> None:
     agent = key_signer("attacker")
-    made = of(server, publication(agent))
+    statement = of(server, publication(agent))
 
     async def attach(number: int) -> None:
         text = f"# {number}\n# é漢".encode() + "é漢".encode() * ((MAX_CONTENT - 20_000) // 5)
-        body, blobs = attached(made, wheel_for(made, with_text(f"{PACKAGE}/x.py", text)))
+        body, blobs = attached(statement, wheel_for(statement, with_text(f"{PACKAGE}/x.py", text)))
         await send(api, server, agent, body, *blobs)
 
     wheels = [asyncio.create_task(attach(number)) for number in range(40)]
@@ -152,16 +154,16 @@ async def test_a_stop_ends_the_registry_while_hostile_work_is_under_way(api: htt
 def work(*changes: Callable[[Files], Files]) -> list[float]:
     """Seconds of processor time that reading each of these wheels takes, at best of five: in turn, because a processor that
     others use is not always as fast."""
-    made = publication(key_signer("anybody"))
-    wheels = [wheel_for(made, change) for change in changes]
+    statement = publication(key_signer("anybody"))
+    wheels = [wheel_for(statement, change) for change in changes]
     costs: list[list[float]] = [[] for _ in wheels]
     for _ in range(5):
-        for wheel, taken in zip(wheels, costs, strict=True):
+        for wheel, cost in zip(wheels, costs, strict=True):
             begun = time.process_time()
             with pytest.raises(TreatyError):
                 read_wheel(FILENAME, wheel)
-            taken.append(time.process_time() - begun)
-    return [min(taken) for taken in costs]
+            cost.append(time.process_time() - begun)
+    return [min(cost) for cost in costs]
 
 
 ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 20_000) // 12) + b"\0")
@@ -171,6 +173,6 @@ ALL_THAT_FITS = with_text(f"{PACKAGE}/x.py", b"# a comment\n" * ((MAX_CONTENT - 
 @pytest.mark.sample(4)
 @pytest.mark.threat(41)
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_a_wheel_holds_reading_it_takes_no_more_than_a_few_honest_ones(name: str) -> None:
+def test_a_hostile_wheel_costs_no_more_than_a_few_honest_ones(name: str) -> None:
     hostile, honest = work(HOSTILE[name][0], ALL_THAT_FITS)
     assert hostile < 20 * honest

@@ -49,7 +49,7 @@ def ring_in_one_cluster() -> LogBuilder:
 
 
 @pytest.mark.threat(36)
-def test_a_ring_in_one_cluster_earns_nothing_even_with_borrowed_counterparties() -> None:
+def test_a_ring_in_one_cluster_earns_nothing() -> None:
     log = ring_in_one_cluster()
     for first, second in ((0, 1), (2, 3), (0, 2), (1, 3)):
         log.report(RING[first], RING[second], INVENTED)
@@ -64,7 +64,7 @@ def test_a_ring_in_one_cluster_earns_nothing_even_with_borrowed_counterparties()
 
 
 @pytest.mark.threat(36)
-def test_the_dids_of_one_principal_and_those_of_none_corroborate_nothing() -> None:
+def test_dids_of_one_principal_corroborate_nothing() -> None:
     log = open_log()
     helper, key, subdomain = key_signer("helper"), key_signer("key"), domain_signer(f"agents.{ANCHORS[1]}")
     log.identify(log.agents[0])
@@ -89,7 +89,7 @@ def farmed(documents: int) -> LogBuilder:
 
 
 @pytest.mark.threat(36)
-def test_a_ring_over_several_clusters_earns_with_the_logarithm_of_what_it_invents() -> None:
+def test_a_ring_over_clusters_earns_logarithmically() -> None:
     few, many = (standings(farmed(documents))[f"did:wba:{DOMAINS[0]}"] for documents in (12, 48))
     assert many == sum(EIGHTH * 4 // (4 + shared) for shared in range(48))
     assert many <= EIGHTH * (1 + 4 * logarithm((4 + 47) / 4)) < 1.5 * ONE
@@ -97,7 +97,7 @@ def test_a_ring_over_several_clusters_earns_with_the_logarithm_of_what_it_invent
 
 
 @pytest.mark.threat(36)
-def test_an_equivocator_has_no_standing_and_earns_none_while_it_is_barred() -> None:
+def test_an_equivocator_neither_has_nor_earns_standing() -> None:
     log = LogBuilder()
     liar, partner, third, fourth, fifth = log.agents
     log.report(liar, partner, document_hash("true"))

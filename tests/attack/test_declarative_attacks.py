@@ -62,7 +62,7 @@ def both(names: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.threat(340)
-async def test_junk_ends_a_session_unless_as_many_messages_have_an_effect() -> None:
+async def test_junk_beyond_the_useful_messages_ends_a_session() -> None:
     junk = Received(peer=LEFT, data=b"junk")
     right = await hosted()
     for number in range(3 * MAX_IGNORED):
@@ -76,7 +76,7 @@ async def test_junk_ends_a_session_unless_as_many_messages_have_an_effect() -> N
 
 
 @pytest.mark.threat(160)
-async def test_002_17_a_peer_that_exceeds_its_credit_ends_the_stream_and_is_told_so() -> None:
+async def test_002_17_a_peer_beyond_its_credit_ends_the_stream() -> None:
     network, call, number = await calling()
     for value in range(4):
         await network.give(LEFT, Received(peer=RIGHT, data=encode_json({"id": number, "type": "item", "item": value})))
@@ -89,7 +89,7 @@ async def test_002_17_a_peer_that_exceeds_its_credit_ends_the_stream_and_is_told
 
 
 @pytest.mark.threat(160)
-async def test_002_19_items_that_the_application_has_not_asked_for_wait_within_bounds() -> None:
+async def test_002_19_unrequested_items_are_bounded() -> None:
     left = await session(PACKAGE, "left")
     network = Network(left, await hosted(), random.Random(0))
     network.calls[LEFT, "c"] = "find", 0
@@ -105,7 +105,7 @@ async def test_002_19_items_that_the_application_has_not_asked_for_wait_within_b
 
 
 @pytest.mark.threat(160)
-async def test_002_19_the_kept_items_of_all_streams_are_bounded_together() -> None:
+async def test_002_19_items_of_all_streams_are_bounded_together() -> None:
     left = await session(PACKAGE, "left")
     network = Network(left, await hosted(), random.Random(0))
     numbers = []
@@ -204,7 +204,7 @@ async def test_002_18_a_more_of_another_count_ends_the_stream(count: Any) -> Non
         ("find", {"type": "response", "result": "x"}),
     ],
 )
-async def test_002_11_an_answer_of_another_form_fails_its_call_with_502(operation: str, answer: dict[str, Any]) -> None:
+async def test_002_11_an_answer_of_another_form_fails_with_502(operation: str, answer: dict[str, Any]) -> None:
     network = Network(await session(PACKAGE, "left"), await hosted(), random.Random(0))
     call = await network.call(LEFT, operation, name="x")
     number = decode_json(network.wire[RIGHT][0])["id"]
@@ -251,17 +251,17 @@ async def test_002_13_the_error_of_a_provider_is_never_answered() -> None:
 
 
 @pytest.mark.threat(160)
-async def test_002_04_a_message_costs_at_most_its_size_and_one_look_at_each_form() -> None:
+async def test_002_04_a_message_is_checked_once_for_each_form() -> None:
     """Counted in calls of Python functions, which do not depend on the machine."""
     many = copy.deepcopy(MANIFEST)
     many["operations"] = {f"op{number}": MANIFEST["operations"]["ask"] for number in range(64)}
     names = list(many["operations"])
     many["roles"] = both(names)
     few = copy.deepcopy(many)
-    for manifest, kept in ((many, 64), (few, 1)):
-        manifest["operations"] = {name: manifest["operations"][name] for name in names[:kept]}
+    for manifest, count in ((many, 64), (few, 1)):
+        manifest["operations"] = {name: manifest["operations"][name] for name in names[:count]}
         for role in manifest["roles"].values():
-            role["calls"] = role["invokes"] = names[:kept]
+            role["calls"] = role["invokes"] = names[:count]
     spent = []
     for manifest in (few, many):
         right = await session(declared(manifest), "right", local=RIGHT, peer=LEFT)
@@ -312,7 +312,7 @@ async def test_large_and_deep_messages_are_answered_or_ignored(data: bytes) -> N
     assert isinstance((await say(right, **request("9", "ask")))[0], Invoke)
 
 
-async def test_002_20_a_value_that_does_not_fit_into_a_message_fails_the_call_alone() -> None:
+async def test_002_20_a_value_too_large_fails_the_call_alone() -> None:
     left = await session(declared(_any_values()), "left")
     value: Any = "x"
     for _ in range(28):
@@ -390,7 +390,7 @@ def test_002_03_no_form_has_the_code_of_a_refusal(status: float) -> None:
 
 
 @pytest.mark.threat(160)
-def test_002_03_a_code_that_is_written_as_a_float_is_the_same_code() -> None:
+def test_002_03_a_code_may_be_written_as_a_float() -> None:
     """Else an error 404 is a success: a reader takes 404 and 404.0 for equal."""
     assert declared(_with_status("ask", 404.0, {}))
     with pytest.raises(TreatyError, match="not told apart"):
@@ -403,7 +403,7 @@ def test_002_05_a_constant_is_an_integer_that_a_message_can_have() -> None:
         declared(_with_status("ask", 2**53, {}))
 
 
-async def test_a_schema_with_numbers_that_no_message_has_is_no_fault_of_the_agent() -> None:
+async def test_a_schema_with_impossible_numbers_blames_no_agent() -> None:
     manifest = copy.deepcopy(MANIFEST)
     manifest["operations"]["ask"]["result"] = {"enum": [2**53 + 1, "x"]}
     assert (await session(declared(manifest), "left")).pending_calls == ()

@@ -33,7 +33,7 @@ def guest_published() -> SimulatedRegistry:
 
 def change_hands(registry: SimulatedRegistry, signer: Signer) -> Signer:
     """The operator sees a domain with another key."""
-    before = next(made for _, made in registry.statements() if getattr(made.body, "did", None) == signer.did)
+    before = next(statement for _, statement in registry.statements() if getattr(statement.body, "did", None) == signer.did)
     heir = Signer(signer.did, signer.key_id, domain_signer("heir.example").private_key)
     key = kinds.Key(heir.key_id, encode_multikey(heir.public_key))
     registry.add(kinds.Identity(signer.did, kinds.Blob("22" * 32, 5), (key,), 2, before.id), OPERATOR)
@@ -64,7 +64,7 @@ async def test_a_publish_after_a_domain_changed_hands_is_refused(tmp_path: Path,
 
 
 @pytest.mark.threat(28)
-async def test_a_new_owner_does_not_publish_through_a_key_without_a_tenure(tmp_path: Path) -> None:
+async def test_a_new_owner_publishes_through_no_key_without_tenure(tmp_path: Path) -> None:
     registry, guest = with_echo(), key_signer("guest")
     heir = change_hands(registry, ALICE)
     registry.add(kinds.Grant("alice.example", guest.did), heir)
@@ -97,7 +97,7 @@ async def test_a_registry_that_hides_a_proved_end_contradicts_itself(tmp_path: P
     registry.add(TAKEN_BACK, ALICE)
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
         await agent.fetch(uri_of("2.0"))
-    hidden = next(index for index, made in registry.statements() if made.body == TAKEN_BACK)
+    hidden = next(index for index, statement in registry.statements() if statement.body == TAKEN_BACK)
     registry.left_out = {hidden}
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, uri_of("2.0"), publishers=(BOB,))

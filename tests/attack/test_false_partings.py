@@ -62,7 +62,7 @@ async def always_draining(met: list[str]) -> AsyncIterator[int]:
 
 
 @pytest.mark.threat(200)
-async def test_a_peer_that_is_always_about_to_stop_is_left_alone_after_some_attempts(tmp_path: Path) -> None:
+async def test_a_peer_always_about_to_stop_is_given_up(tmp_path: Path) -> None:
     met: list[str] = []
     async with (
         Agent(Identity.create(), LocalProtocols([GREETING]), home=tmp_path) as agent,

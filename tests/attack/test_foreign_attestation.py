@@ -39,7 +39,7 @@ async def test_an_attestation_by_somebody_else_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.threat(32)
-async def test_an_attestation_by_somebody_else_is_refused_even_when_the_policy_names_them(tmp_path: Path) -> None:
+async def test_a_foreign_attestation_is_refused_despite_the_policy(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.attach("2.0", attested_by=BOB)

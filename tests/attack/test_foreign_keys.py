@@ -62,7 +62,7 @@ async def test_a_first_contact_can_ask_the_publishers_own_host(tmp_path: Path) -
     assert honest.asked == 2, "what is fresh asks nobody"
 
 
-async def test_a_host_with_another_key_under_the_same_name_is_another_publisher(tmp_path: Path) -> None:
+async def test_another_key_of_a_host_is_another_publisher(tmp_path: Path) -> None:
     registry = with_echo()
     async with asking(registry, tmp_path, Hosts(alice=BOB.public_key)) as agent:
         with pytest.raises(VerificationFailed) as failure:

@@ -15,8 +15,8 @@ from treaty_consensus.did import encode_multikey
 from treaty_consensus.statement import Statement
 
 
-def with_signature_of(made: Statement, other: Statement) -> bytes:
-    envelope, donor = json.loads(made.leaf), json.loads(other.leaf)
+def with_signature_of(statement: Statement, other: Statement) -> bytes:
+    envelope, donor = json.loads(statement.leaf), json.loads(other.leaf)
     envelope["signatures"][0]["sig"] = donor["signatures"][0]["sig"]
     return canonical.dumps(envelope)
 
@@ -25,16 +25,16 @@ def with_signature_of(made: Statement, other: Statement) -> bytes:
 async def test_a_publish_that_its_author_never_signed_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     document, card = registry.put(b"# Evil\n"), registry.put(canonical.dumps({"summary": "", "title": "Evil"}))
-    wanted = signed(kinds.Publish(uri_of("2.0"), TOPIC, document, card, "negotiated"), ALICE, issued=registry.now)
-    genuine = next(made for _, made in registry.statements() if made.author.text == ALICE.did)
-    registry.force(with_signature_of(wanted, genuine))
+    statement = signed(kinds.Publish(uri_of("2.0"), TOPIC, document, card, "negotiated"), ALICE, issued=registry.now)
+    genuine = next(entry for _, entry in registry.statements() if entry.author.text == ALICE.did)
+    registry.force(with_signature_of(statement, genuine))
     failure = await refused_at(4, registry, tmp_path, uri_of("2.0"))
     assert failure.code == "statement.signature-invalid"
 
 
 async def test_a_handler_that_its_author_never_signed_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
-    genuine = next(made for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    genuine = next(statement for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     assert isinstance(genuine.body, kinds.Handler)
     body = kinds.Handler(
         genuine.body.uri,
@@ -50,14 +50,16 @@ async def test_a_handler_that_its_author_never_signed_is_refused(tmp_path: Path)
 
 
 @pytest.mark.threat(15)
-async def test_an_identity_that_the_operator_did_not_testify_to_is_refused(tmp_path: Path) -> None:
+async def test_an_identity_without_the_operators_testimony_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     mallory = domain_signer("mallory.example")
-    known = next(
-        made for _, made in registry.statements() if isinstance(made.body, kinds.Identity) and made.body.did == ALICE.did
+    identity = next(
+        statement
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Identity) and statement.body.did == ALICE.did
     )
     key = kinds.Key(ALICE.key_id, encode_multikey(mallory.public_key))
-    body = kinds.Identity(ALICE.did, kinds.Blob("00" * 32, 5), (key,), 2, known.id)
+    body = kinds.Identity(ALICE.did, kinds.Blob("00" * 32, 5), (key,), 2, identity.id)
     registry.force(signed(body, mallory, issued=registry.now).leaf)
     failure = await refused_at(4, registry, tmp_path)
     assert failure.code == "statement.unknown-key"
@@ -85,12 +87,16 @@ async def test_a_statement_for_another_log_is_refused(tmp_path: Path) -> None:
 @pytest.mark.threat(31)
 async def test_a_key_that_was_rotated_out_signs_nothing_more(tmp_path: Path) -> None:
     registry = with_echo()
-    old = next(made for _, made in registry.statements() if isinstance(made.body, kinds.Identity) and made.body.did == BOB.did)
+    old = next(
+        statement
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Identity) and statement.body.did == BOB.did
+    )
     renewed = domain_signer("bob-renewed.example")
     key = kinds.Key(f"{BOB.did}#key-2", encode_multikey(renewed.public_key))
     registry.add(kinds.Identity(BOB.did, kinds.Blob("11" * 32, 5), (key,), 2, old.id), OPERATOR)
     registry.publish("2.0")
-    genuine = next(made for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    genuine = next(statement for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     assert isinstance(genuine.body, kinds.Handler)
     document = registry.document_of(uri_of("2.0")).sha256
     wheel, bundle = genuine.body.wheel, genuine.body.bundle

@@ -17,11 +17,11 @@ from treaty_consensus.log.proof import Receipt
 
 
 @pytest.mark.threat(10)
-async def test_a_rewritten_history_is_refused_with_both_checkpoints_as_evidence(tmp_path: Path) -> None:
+async def test_a_rewritten_history_is_refused_with_evidence(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
-        shown = registry.checkpoint()
+        checkpoint = registry.checkpoint()
     fork = registry.rewritten(3, signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now).leaf)
     fork.force(fork.leaves[2])
     fork.now += 7200
@@ -29,7 +29,7 @@ async def test_a_rewritten_history_is_refused_with_both_checkpoints_as_evidence(
     failure = await refused_at(2, fork, tmp_path)
     assert failure.code == "log.consistency"
     first, second = (open_checkpoint(note, NAME.key).checkpoint for note in failure.evidence)
-    assert first == open_checkpoint(shown, NAME.key).checkpoint
+    assert first == open_checkpoint(checkpoint, NAME.key).checkpoint
     assert (second.size, second.root) == (fork.size, fork.root())
 
 
@@ -50,13 +50,13 @@ async def test_a_fork_that_a_receipt_shows_is_refused(tmp_path: Path) -> None:
         await agent.fetch(uri_of())
         seen = agent.registries.get(NAME.origin).seen
         fork = registry.rewritten(3, registry.leaves[4])
-        made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
-        index = fork.force(made.leaf)
+        statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+        index = fork.force(statement.leaf)
         receipt = fork.receipt(index)
-        assert Receipt.parse(receipt).verify(made.leaf, NAME.key)
+        assert Receipt.parse(receipt).verify(statement.leaf, NAME.key)
     async with fetcher(fork, tmp_path) as agent:
         with pytest.raises(VerificationFailed) as failure:
-            await agent.head(NAME.origin).accept_receipt(receipt, made)
+            await agent.head(NAME.origin).accept_receipt(receipt, statement)
         assert failure.value.step == 2
         assert len(failure.value.evidence) == 2
         assert agent.registries.get(NAME.origin).seen == seen

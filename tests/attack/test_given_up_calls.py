@@ -35,7 +35,7 @@ class Value(str):
 
 
 @pytest.mark.threat(172)
-async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_threads_are_busy() -> None:
+async def test_given_up_calls_keep_no_arguments() -> None:
     functions, release, running = Functions(), threading.Event(), threading.Semaphore(0)
     order = []
 
@@ -59,17 +59,17 @@ async def test_arguments_of_calls_that_were_given_up_are_not_kept_while_all_thre
     del given_up, large, task
     await asyncio.sleep(0.05)  # the tasks' callbacks run
     gc.collect()
-    kept = sum(trace() is not None for trace in traces)
+    left = sum(trace() is not None for trace in traces)
     release.set()
     assert await asyncio.gather(*busy) == ["busy"] * ONE_PEER
-    assert kept == 0
+    assert left == 0
     # Every thread is free again, and the calls that were given up never ran.
     assert await functions.call(CallContext(), WAIT, {"value": "after"}) == "after"
     assert set(order) == {"busy", "after"}
     functions.close()
 
 
-def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
+def test_a_function_in_a_thread_outlasts_virtual_time() -> None:
     async def main() -> None:
         functions = Functions()
 
@@ -85,7 +85,7 @@ def test_a_function_in_a_thread_may_take_its_time_in_virtual_time() -> None:
 
 
 @pytest.mark.threat(172)
-def test_streams_that_are_cancelled_at_once_leave_a_bounded_number_of_finally_blocks() -> None:
+def test_cancelled_streams_leave_bounded_finally_blocks() -> None:
     async def main() -> None:
         functions, events, session = Functions(), list[Event](), Queue(ClaimedPeer("did:wba:a.example"))
         closing = most = 0

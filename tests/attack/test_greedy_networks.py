@@ -83,7 +83,7 @@ async def test_one_network_gets_at_most_half_of_the_connections(tmp_path: Path) 
 
 
 @pytest.mark.threat(190)
-async def test_many_sessions_of_one_network_delay_another_by_one_opening(tmp_path: Path) -> None:
+async def test_many_sessions_of_a_network_delay_others_by_one_opening(tmp_path: Path) -> None:
     flood, going = 20, asyncio.Event()
 
     class Slow(InlineRuntime):
@@ -123,7 +123,7 @@ async def one_session(connecting: object) -> object:
 
 
 @pytest.mark.threat(190)
-async def test_functions_that_hang_for_one_network_leave_threads_for_others() -> None:
+async def test_hanging_functions_of_a_network_leave_threads_for_others() -> None:
     functions, release = Functions(Capacity(threads=8, wait=0.2)), threading.Event()
 
     def wait(hangs: bool) -> bool:

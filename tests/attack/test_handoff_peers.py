@@ -25,11 +25,11 @@ def raw(message: object) -> bytes:
     return json.dumps({"handoff": message}).encode()
 
 
-async def queued(made: World, name: str, body: bytes) -> None:
+async def queued(world: World, name: str, body: bytes) -> None:
     """Put bytes into a queue, as another agent that has the key can."""
-    queue = made.name(name)
-    assert made.seal is not None
-    await (await made.broker()).publish(queue, made.seal.close(body, f"queue/{queue}"), 3)
+    queue = world.name(name)
+    assert world.seal is not None
+    await (await world.broker()).publish(queue, world.seal.close(body, f"queue/{queue}"), 3)
 
 
 @pytest.mark.sample(1)
@@ -198,8 +198,8 @@ async def test_an_id_belongs_to_its_sender(here: World) -> None:
     # Nor does it get the answers of the other, and an agent that proves nothing gets none.
     message_id = task["metadata"]["message_id"]
     for key, processed in ((desk_key, second), (mallory_key, first)):
-        asked = await support.asked(message_id, asking_proof(message_id, key))
-        assert asked is not None and asked.answers == processed.answers
+        answer = await support.asked(message_id, asking_proof(message_id, key))
+        assert answer is not None and answer.answers == processed.answers
     assert await support.asked(message_id) is None
     assert await support.asked(message_id, asking_proof(message_id, Identity.create())) is None
     with pytest.raises(Unauthorized):  # the proof is of another id

@@ -32,8 +32,8 @@ def certificate(*uris: str) -> bytes:
 
 @pytest.mark.threat(320)
 def test_every_name_of_a_certificate_is_a_subject() -> None:
-    made = certificate(*(f"did:wba:a{number}.example" for number in range(20)), VICTIM)
-    event = event_of(7, CertificateLeaf(made).encode())
+    encoded = certificate(*(f"did:wba:a{number}.example" for number in range(20)), VICTIM)
+    event = event_of(7, CertificateLeaf(encoded).encode())
     assert event.kind == "certificate"
     assert Subject("did", VICTIM) in event.subjects
     assert event.sentence.endswith("did:wba:a7.example and 13 more.")

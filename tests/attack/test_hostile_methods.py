@@ -62,8 +62,8 @@ class Hotel:
         result = self.results.get(request["method"], {})
         if isinstance(result, bytes):
             return result
-        said = result if isinstance(result, dict) and "jsonrpc" in result else {"id": request.get("id"), "result": result}
-        return response(json.dumps(said).encode())
+        reply = result if isinstance(result, dict) and "jsonrpc" in result else {"id": request.get("id"), "result": result}
+        return response(json.dumps(reply).encode())
 
     def remote(self, *methods: dict[str, Any], **document: Any) -> RemoteMethods:
         """A caller of an OpenRPC document with these methods."""
@@ -83,8 +83,8 @@ def response(body: bytes, head: str = "Content-Type: application/json", status: 
 def method(name: str = "search", schema: Any = None, result: Any = None) -> dict[str, Any]:
     """An OpenRPC method with one parameter."""
     query = {"name": "query", "required": True, "schema": TEXT if schema is None else schema}
-    made: dict[str, Any] = {"name": name, "params": [query]}
-    return made | ({} if result is None else {"result": {"name": "result", "schema": result}})
+    method_entry: dict[str, Any] = {"name": name, "params": [query]}
+    return method_entry | ({} if result is None else {"result": {"name": "result", "schema": result}})
 
 
 @pytest.fixture
@@ -122,10 +122,10 @@ async def test_a_method_is_called_once_by_name_or_by_position(hotel: Hotel) -> N
     ],
 )
 @pytest.mark.parametrize("place", ["arguments", "result"])
-async def test_a_schema_that_costs_too_much_is_not_used_and_nothing_is_sent(hotel: Hotel, schema: Any, place: str) -> None:
+async def test_a_schema_that_costs_too_much_is_not_used(hotel: Hotel, schema: Any, place: str) -> None:
     loop = {"schemas": {"Loop": {"$ref": "#/components/schemas/Loop"}}} if "Loop" in str(schema) else {}
-    made = method(schema=schema) if place == "arguments" else method(result=schema)
-    remote = hotel.remote(made, components=loop)
+    description = method(schema=schema) if place == "arguments" else method(result=schema)
+    remote = hotel.remote(description, components=loop)
     assert list(await remote.list()) == ["search"], "it can be listed"
     assert await refused(remote) == "rpc.answer"
     assert hotel.asked == []
@@ -195,7 +195,7 @@ async def test_a_document_leads_to_no_address_of_the_own_network(hotel: Hotel, u
 
 
 @pytest.mark.threat(140)
-async def test_a_name_that_leads_into_the_own_network_is_not_connected_to(hotel: Hotel) -> None:
+async def test_a_name_in_the_own_network_is_not_connected_to(hotel: Hotel) -> None:
     async def inside(host: str) -> list[str]:
         return ["127.0.0.1", "192.168.1.1"]
 
@@ -272,7 +272,7 @@ async def test_a_draft_of_json_schema_and_text_content_are_read(hotel: Hotel) ->
     assert await refused(hotel.mcp(), {"query": 7}) == "rpc.arguments"
 
 
-def test_a_description_names_its_interfaces_and_others_are_skipped() -> None:
+def test_only_the_named_interfaces_are_read() -> None:
     listed = [
         {"type": "StructuredInterface", "protocol": "OpenRPC", "url": "rpc.json", "description": "Rooms.\x07"},
         {"type": "StructuredInterface", "protocol": "openrpc", "content": {"openrpc": "1"}},
@@ -284,14 +284,14 @@ def test_a_description_names_its_interfaces_and_others_are_skipped() -> None:
         {"type": "NaturalLanguageInterface", "protocol": "openrpc", "url": URL},
         *[{"type": "StructuredInterface", "protocol": "MCP", "url": URL}] * 20,
     ]
-    found = parse(json.dumps({"interfaces": listed}).encode(), f"https://{HOST}/a/ad.json")
-    assert isinstance(found, AgentDescription)
-    assert len(found.interfaces) == 16
-    assert found.interfaces[:4] == (
+    description = parse(json.dumps({"interfaces": listed}).encode(), f"https://{HOST}/a/ad.json")
+    assert isinstance(description, AgentDescription)
+    assert len(description.interfaces) == 16
+    assert description.interfaces[:4] == (
         RemoteInterface("openrpc", f"https://{HOST}/a/rpc.json", "Rooms."),
         RemoteInterface("openrpc", f"https://{HOST}/a/ad.json", document={"openrpc": "1"}),
         RemoteInterface("mcp", URL),
         RemoteInterface("mcp", URL),
     )
     with pytest.raises(TreatyError, match="treaty call"):
-        _ = found.address
+        _ = description.address

@@ -144,7 +144,7 @@ async def test_a_known_peer_that_refuses_for_good_is_asked_once(tmp_path: Path) 
     assert (failure.value.code, failure.value.peer_code, len(opened)) == ("session.peer-refused", "status.revoked", 1)
 
 
-async def test_another_agent_at_a_known_address_is_a_changed_peer_also_by_its_reason(tmp_path: Path) -> None:
+async def test_a_changed_peer_is_detected_by_its_reason(tmp_path: Path) -> None:
     async with guest(tmp_path / "guest") as (agent, uri), guest(tmp_path / "host") as (host, _):
 
         @host.provides(uri)

@@ -114,7 +114,7 @@ HOSTILE = {
 
 @pytest.mark.deep
 @pytest.mark.threat(170)
-def test_hostile_names_and_texts_stay_data_and_the_module_is_typed(tmp_path: Path, type_cache: Path) -> None:
+def test_hostile_names_stay_data_in_a_typed_module(tmp_path: Path, type_cache: Path) -> None:
     module = write_stubs(package(HOSTILE))
     tree = check(module)
     typed(module, tmp_path, type_cache)

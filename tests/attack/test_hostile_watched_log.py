@@ -84,7 +84,7 @@ def test_bytes_that_never_end_end_the_watch(tmp_path: Path, path: str, chunk: by
     with serving(Wire(registry)) as server:
         TrustedRegistries(home).add(parse_registry_name(server.name))
         assert treaty(*options)[0] == 0
-        made = registry.publish("2.0")
+        publication = registry.publish("2.0")
         server.hostile, server.chunk, server.pause = path, chunk, pause
         status, out, err = finished(start(*options, before=PEAK))
         assert status in (1, 3, 4), out + err  # no answer of a registry, no answer in time, or a breach
@@ -92,8 +92,8 @@ def test_bytes_that_never_end_end_the_watch(tmp_path: Path, path: str, chunk: by
         assert server.sent < 12 * MAX_BUNDLE
         assert int(err.split()[-1]) < 400 * 1024
         # The entry was not told, and is told as soon as the server is honest.
-        assert made.id not in out
+        assert publication.id not in out
         server.hostile = "nothing"
         status, out, err = treaty(*options)
         assert status == 7, err
-        assert [json.loads(line)["statement"] for line in out.splitlines()] == [made.id]
+        assert [json.loads(line)["statement"] for line in out.splitlines()] == [publication.id]

@@ -44,9 +44,9 @@ async def serving(program: str, lines: int = 12) -> AsyncIterator[int]:
         assert server.stdout is not None
         yield int(await server.stdout.readline())
     finally:
-        _, said = await server.communicate(b"\n")
-    print(said.decode())
-    assert said.count(b"\n") <= lines
+        _, errors = await server.communicate(b"\n")
+    print(errors.decode())
+    assert errors.count(b"\n") <= lines
 
 
 @asynccontextmanager

@@ -80,7 +80,7 @@ def test_a_state_that_changes_without_news_is_decided() -> None:
 
 
 @pytest.mark.threat(75)
-def test_an_epoch_decides_so_many_topics_and_those_that_most_speak_of_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_decides_the_most_spoken_topics_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agenda, "MAX_TOPICS", 3)
     log = LogBuilder()
     for number in (4, 2, 0):

@@ -37,9 +37,9 @@ class Hosts(Network):
         return BoundedClient(transport=httpx.MockTransport(self._answer))
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
-        found: Any = self
-        found.asked.append(request.url.host)
-        registry = found.hosts.get(request.url.host)
+        hosts: Any = self
+        hosts.asked.append(request.url.host)
+        registry = hosts.hosts.get(request.url.host)
         if registry is None:
             raise httpx.ConnectError("nobody listens", request=request)
         status, body = registry.answer(request)
@@ -149,16 +149,16 @@ async def test_no_answer_of_a_mirror_keeps_a_protocol_from_an_agent(
 
 
 @pytest.mark.threat(304)
-async def test_of_a_mirror_that_leaves_a_leaf_out_the_next_one_is_asked(tmp_path: Path) -> None:
+async def test_a_mirror_without_a_leaf_is_passed_over(tmp_path: Path) -> None:
     registry = with_echo()
     fetcher, _ = agent(tmp_path, {"first.example": registry}, registry.now)
     async with fetcher:
         await fetcher.fetch(uri_of())
-    known, liar = known_in(tmp_path), registry.copy()
+    names, liar = known_in(tmp_path), registry.copy()
     leave_out(liar, kinds.Handler)
     fetcher, network = agent(tmp_path, {"second.example": registry, "first.example": liar}, registry.now + 700)
     async with fetcher:
         registry.cosigned = liar.cosigned = registry.now + 700
         assert (await fetcher.fetch(uri_of())).publisher == ALICE.did
     assert network.asked[:3] == ["registry.example", "first.example", "second.example"]
-    assert known_in(tmp_path) == known
+    assert known_in(tmp_path) == names

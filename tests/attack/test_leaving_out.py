@@ -40,7 +40,7 @@ from treaty_consensus.did import encode_multikey
 GUEST_URI = uri_of("3.0")
 
 
-async def test_at_a_first_contact_a_second_first_identity_is_taken_for_the_first(tmp_path: Path) -> None:
+async def test_a_second_first_identity_deceives_a_first_contact(tmp_path: Path) -> None:
     """What makes the tests below tests: the lie is a bundle that proves everything it has to."""
     registry = with_echo()
     retell(registry, tell_another_first_identity(registry), document=b"# Another\n")
@@ -62,7 +62,7 @@ async def test_a_second_first_identity_of_a_publisher_stops(tmp_path: Path, tenu
     assert failure.contradiction.verify(), "two first identities exclude each other"
 
 
-async def test_a_second_first_identity_is_known_again_in_another_protocol_and_in_the_topic(tmp_path: Path) -> None:
+async def test_a_second_first_identity_is_recognised_elsewhere(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
     forger = tell_another_first_identity(registry)
@@ -85,7 +85,7 @@ async def test_a_key_that_was_rotated_out_does_not_come_back(tmp_path: Path) -> 
 
 
 @pytest.mark.threat(18)
-async def test_a_lock_refuses_a_second_first_identity_on_a_machine_that_never_met_the_registry(tmp_path: Path) -> None:
+async def test_a_lock_refuses_a_second_first_identity_elsewhere(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
     as_new_machine(tmp_path)
@@ -137,7 +137,7 @@ async def test_going_back_to_an_older_handler_stops(tmp_path: Path) -> None:
 @pytest.mark.threat(16)
 async def test_going_back_to_a_revoked_handler_stops(tmp_path: Path) -> None:
     registry = with_echo()
-    first = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    first = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     registry.attach(release="2")
     registry.add(kinds.Status(uri_of(), "revoked", wheel=first.wheel.sha256), ALICE)
     await seen(registry, tmp_path)
@@ -179,7 +179,7 @@ async def test_an_older_status_does_not_pass_for_the_newest(tmp_path: Path) -> N
 
 
 @pytest.mark.threat(33)
-async def test_a_cached_handler_is_not_run_once_it_is_known_to_be_revoked(tmp_path: Path) -> None:
+async def test_a_revoked_handler_in_the_cache_is_not_run(tmp_path: Path) -> None:
     """Neither from memory nor from the disk, and whichever process came to know it; no request is made."""
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent, fetcher(registry, tmp_path) as other:
@@ -195,9 +195,7 @@ async def test_a_cached_handler_is_not_run_once_it_is_known_to_be_revoked(tmp_pa
         assert (failure.value.step, failure.value.code) == (9, "status.revoked")
 
 
-async def test_what_is_learned_of_a_topic_is_not_read_again_for_what_is_cached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cached_version_reads_its_topic_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison runs on the event loop; what strangers publish in the topic must not cost it anything."""
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
@@ -208,9 +206,9 @@ async def test_what_is_learned_of_a_topic_is_not_read_again_for_what_is_cached(
         read, about = [], SeenLeaves.about
 
         def counted(memory: SeenLeaves, origin: str, subjects: Collection[str]) -> list[SeenLeaf]:
-            found = about(memory, origin, subjects)
-            read.extend(found)
-            return found
+            leaves = about(memory, origin, subjects)
+            read.extend(leaves)
+            return leaves
 
         monkeypatch.setattr(SeenLeaves, "about", counted)
         assert agent.cached(verified.hash) is verified
@@ -243,7 +241,7 @@ async def test_a_protocol_that_was_there_is_not_unknown(tmp_path: Path) -> None:
     await topic_stops(registry, tmp_path, "memory.contradicted")
 
 
-async def test_a_guests_publish_is_not_logged_again_under_a_newer_grant(tmp_path: Path) -> None:
+async def test_a_guests_publish_is_not_repeated_under_a_newer_grant(tmp_path: Path) -> None:
     """A newer grant replaces the one that was seen, but not the publish that rested on it."""
     registry = with_echo()
     registry.add(kinds.Grant("alice.example", BOB.did), ALICE)
@@ -264,7 +262,7 @@ async def test_a_guests_publish_is_not_logged_again_under_a_newer_grant(tmp_path
 
 async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path) -> None:
     registry = with_echo()
-    parameters = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Parameters))
+    parameters = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Parameters))
     registry.add(msgspec.structs.replace(parameters, horizon_epochs=parameters.horizon_epochs + 1), OPERATOR)
     await seen(registry, tmp_path)
     leave_out(registry, kinds.Parameters, -1)
@@ -273,9 +271,11 @@ async def test_parameters_that_were_announced_are_not_taken_back(tmp_path: Path)
 
 @pytest.mark.threat(18)
 @pytest.mark.parametrize("what", ["status", "handler_status"])
-async def test_a_lock_remembers_on_another_machine_that_a_version_was_taken_back(tmp_path: Path, what: str) -> None:
+async def test_a_lock_carries_a_withdrawn_version_to_another_machine(tmp_path: Path, what: str) -> None:
     registry = with_echo()
-    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    wheel = next(
+        statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    ).wheel.sha256
     of = wheel if what == "handler_status" else None
     async with fetcher(registry, tmp_path) as agent:
         export(await agent.fetch(uri_of()), tmp_path / "out")
@@ -315,7 +315,7 @@ async def test_a_folder_is_compared_with_the_lock(tmp_path: Path) -> None:
     assert {**kept_in(home), "registries.json": b""} == {**before, "registries.json": b""}
 
 
-async def test_a_folder_of_before_a_rotation_that_the_lock_knows_is_no_contradiction(tmp_path: Path) -> None:
+async def test_a_folder_older_than_the_rotation_is_no_contradiction(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         export(await agent.fetch(uri_of()), tmp_path / "out")
@@ -325,7 +325,7 @@ async def test_a_folder_of_before_a_rotation_that_the_lock_knows_is_no_contradic
     assert verify_directory(tmp_path / "out", registry.trusted_in(tmp_path), Policy([ALICE.did])).uri == uri_of()
 
 
-async def test_accepting_another_publisher_leaves_the_other_versions_pinned(tmp_path: Path) -> None:
+async def test_accepting_a_publisher_leaves_other_versions_pinned(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
     registry.publish("2.0")
@@ -343,9 +343,7 @@ async def test_accepting_another_publisher_leaves_the_other_versions_pinned(tmp_
 # Going back without a lie
 
 
-async def test_a_newer_handler_that_a_full_list_has_no_room_for_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_newer_handler_outside_a_full_list_is_asked_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """BOB's second handler falls out of ALICE's list as she attaches more; his first one is still in it."""
     monkeypatch.setattr(completeness, "MAX_HANDLERS", 3)
     registry = with_echo()
@@ -354,7 +352,7 @@ async def test_a_newer_handler_that_a_full_list_has_no_room_for_is_asked_about(
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
         assert (await agent.fetch(uri_of())).package.version == "2"
     registry.attach(release="3")
-    registry.left_out.add(indexes(registry, kinds.Handler, lambda made: made.author.text == BOB.did)[-1])
+    registry.left_out.add(indexes(registry, kinds.Handler, lambda statement: statement.author.text == BOB.did)[-1])
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(BOB,))
     assert failure.code == "lock.contradicted" and "--accept-change" in failure.fix

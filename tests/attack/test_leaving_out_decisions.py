@@ -46,12 +46,14 @@ async def test_another_decision_of_the_same_epoch_stops(decided: SimulatedRegist
 
 
 @pytest.mark.parametrize("lie", ["same epoch", "after the one before", "after none", "after another", "on an older log"])
-async def test_a_decision_that_does_not_follow_the_one_that_was_seen_stops(
-    decided: SimulatedRegistry, tmp_path: Path, lie: str
-) -> None:
+async def test_a_decision_unlinked_to_the_seen_one_stops(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
     voted(decided)
     await seen(decided, tmp_path)
-    newest = [made for _, made in decided.statements() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    newest = [
+        statement
+        for _, statement in decided.statements()
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
+    ][-1]
     assert isinstance(newest.body, kinds.Decision) and newest.body.previous is not None
     honest: dict[str, Any] = {"epoch": 2, "previous": newest.id, "input": kinds.Input(decided.size, decided.root().hex())}
     changes: dict[str, dict[str, Any]] = {
@@ -80,7 +82,11 @@ async def followed(registry: SimulatedRegistry, home: Path, epochs: int) -> str:
 
 
 def newest_decision(registry: SimulatedRegistry) -> Statement:
-    return [made for _, made in registry.shown() if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC][-1]
+    return [
+        statement
+        for _, statement in registry.shown()
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
+    ][-1]
 
 
 @pytest.mark.threat(17)
@@ -99,9 +105,7 @@ async def test_an_agent_that_missed_epochs_follows_the_decisions_back(decided: S
 
 @pytest.mark.threat(17)
 @pytest.mark.parametrize("lie", ["another last epoch", "an epoch between follows another", "passed over", "endless"])
-async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
-    decided: SimulatedRegistry, tmp_path: Path, lie: str
-) -> None:
+async def test_decisions_unlinked_to_the_seen_one_stop(decided: SimulatedRegistry, tmp_path: Path, lie: str) -> None:
     voted(decided)
     last = await followed(decided, tmp_path, 0)
     seen_body = newest_decision(decided).body
@@ -113,11 +117,11 @@ async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
         "endless": {"epoch": 9, "previous": "cd" * 32},
     }
     hidden = other_decision(decided, TOPIC, **lies[lie])
-    made = newest_decision(decided)
+    decision = newest_decision(decided)
     decided.left_out.add(hidden)
-    other_decision(decided, TOPIC, epoch=3, previous=made.id, input=kinds.Input(decided.size, decided.root().hex()))
+    other_decision(decided, TOPIC, epoch=3, previous=decision.id, input=kinds.Input(decided.size, decided.root().hex()))
     decided.left_out.remove(hidden)
-    assert made.id != last
+    assert decision.id != last
     failure = await topic_stops(decided, tmp_path, "memory.contradicted")
     assert isinstance(failure, LeftOut) and failure.contradiction is not None
     # Whoever gets the file sees it too, except where the decision before has a later epoch: no rule of the log was broken by two.
@@ -125,9 +129,7 @@ async def test_decisions_that_do_not_lead_to_the_one_that_was_seen_stop(
 
 
 @pytest.mark.threat(17)
-async def test_a_decision_that_passes_over_the_one_that_was_seen_convinces_others(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_a_decision_past_the_seen_one_convinces_others(decided: SimulatedRegistry, tmp_path: Path) -> None:
     """No two of the three leaves exclude each other: epochs without a vote have no decision."""
     first = newest_decision(decided)
     for epoch, previous in ((3, first.id), (1, "ab" * 32)):
@@ -169,7 +171,7 @@ def input_of(registry: SimulatedRegistry) -> kinds.Input:
 async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp_path: Path) -> None:
     await followed(decided, tmp_path, 3)
     before = decided.left_out.copy()
-    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) in (1, 2)):
+    for index in indexes(decided, kinds.Decision, lambda statement: getattr(statement.body, "epoch", 0) in (1, 2)):
         decided.left_out.add(index)
     await topic_stops(decided, tmp_path, "memory.contradicted")
     decided.left_out = before
@@ -180,7 +182,7 @@ async def test_decisions_that_are_not_shown_stop(decided: SimulatedRegistry, tmp
 async def test_an_older_decision_stops(decided: SimulatedRegistry, tmp_path: Path) -> None:
     voted(decided)
     await seen(decided, tmp_path)
-    for index in indexes(decided, kinds.Decision, lambda made: getattr(made.body, "epoch", 0) == 1):
+    for index in indexes(decided, kinds.Decision, lambda statement: getattr(statement.body, "epoch", 0) == 1):
         decided.left_out.add(index)
     await topic_stops(decided, tmp_path, "memory.contradicted")
     await stops(decided, tmp_path, "memory.contradicted")
@@ -196,9 +198,7 @@ async def test_no_decision_where_there_was_one_stops(decided: SimulatedRegistry,
 
 
 @pytest.mark.threat(19)
-async def test_a_decision_is_not_replaced_by_way_of_an_answer_about_something_else(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_another_answer_replaces_no_decision(decided: SimulatedRegistry, tmp_path: Path) -> None:
     """A bundle may hold a decision of another topic, because it set the log's clock. It is no way to make an agent forget."""
     body = kinds.Publish(uri_of("4.0"), "zzz", decided.put(b"# Zzz\n"), decided.put(b'{"title":"Zzz"}'), "negotiated")
     decided.add(body, ALICE)

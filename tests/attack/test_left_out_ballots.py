@@ -87,10 +87,10 @@ async def audited(registry: SimulatedRegistry, folder: Path, *files: bytes) -> A
     return await audit(NAME, folder, folder / "evidence", registry.network(), progress=silent, options=options)
 
 
-async def accused(registry: SimulatedRegistry, folder: Path, made: Stamped) -> str | None:
+async def accused(registry: SimulatedRegistry, folder: Path, stamped: Stamped) -> str | None:
     """What an auditor says who is given a stamped statement; None where the log holds."""
     try:
-        await audited(registry, folder, made.format())
+        await audited(registry, folder, stamped.format())
     except Untrusted as error:
         assert error.code == "audit.left-out"
         return error.message
@@ -100,12 +100,12 @@ async def accused(registry: SimulatedRegistry, folder: Path, made: Stamped) -> s
 @pytest.mark.threat(361)
 async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
-    proof = stamped_by(*FOUR[:3])(made.leaf)
+    statement = signed(ballot(registry, 0), BOB)
+    proof = stamped_by(*FOUR[:3])(statement.leaf)
     close(registry)
-    said = await accused(registry, tmp_path, proof)
-    assert said is not None and made.id in said and BOB.did in said
-    registry.submit(made.leaf)
+    accusations = await accused(registry, tmp_path, proof)
+    assert accusations is not None and statement.id in accusations and BOB.did in accusations
+    registry.submit(statement.leaf)
     assert await accused(registry, tmp_path, proof) is not None, "too late is left out of the epoch"
 
 
@@ -113,18 +113,18 @@ async def test_a_stamped_ballot_that_is_left_out_proves_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["report", "vouch"])
 async def test_reports_and_vouches_are_owed_too(tmp_path: Path, kind: str) -> None:
     registry = witnessed(at_the_close())
-    made = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
+    statement = signed(kinds.Vouch(ALICE.did, 0), BOB) if kind == "vouch" else signed(report(registry, epoch=1), ALICE, BOB)
     close(registry)
-    said = await accused(registry, tmp_path, stamped_by(*FOUR)(made.leaf))
-    assert said is not None and f"{kind} {made.id}" in said
+    accusations = await accused(registry, tmp_path, stamped_by(*FOUR)(statement.leaf))
+    assert accusations is not None and f"{kind} {statement.id}" in accusations
 
 
 async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
-    registry.submit(made.leaf)
+    statement = signed(ballot(registry, 0), BOB)
+    registry.submit(statement.leaf)
     close(registry)
-    proof = stamped_by(*FOUR)(made.leaf)
+    proof = stamped_by(*FOUR)(statement.leaf)
     report = await audited(registry, tmp_path, proof.format())
     assert report.logged == (proof,)
     later = registry.copy()
@@ -132,21 +132,24 @@ async def test_a_log_that_has_it_holds(tmp_path: Path) -> None:
     assert await accused(later, tmp_path / "later", proof) is None
 
 
-async def test_two_of_four_witnesses_suffice_however_the_registry_chooses_its_quorum(tmp_path: Path) -> None:
+async def test_two_of_four_witnesses_always_suffice(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
-    made = signed(ballot(registry, 0), BOB)
-    for chosen in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
+    statement = signed(ballot(registry, 0), BOB)
+    for witnesses in (FOUR[:3], FOUR[1:], (FOUR[0], *FOUR[2:])):
         fork = registry.copy()
-        close(fork, *chosen)
+        close(fork, *witnesses)
         # The fourth witness is the registry's friend, and stamped nothing.
-        assert await accused(fork, tmp_path / chosen[0].name / chosen[1].name, stamped_by(*FOUR[:3])(made.leaf)) is not None
+        assert (
+            await accused(fork, tmp_path / witnesses[0].name / witnesses[1].name, stamped_by(*FOUR[:3])(statement.leaf))
+            is not None
+        )
 
 
 def tampered(leaf: bytes) -> bytes:
     """The same payload, so the same id, with a signature that does not verify."""
-    made = stamped.stampable(leaf)
-    wrong = (bytes(64), *made.signatures[1:])
-    return Statement(made.body, made.log, made.by, made.issued, made.payload, wrong).leaf
+    stamp = stamped.stampable(leaf)
+    wrong = (bytes(64), *stamp.signatures[1:])
+    return Statement(stamp.body, stamp.log, stamp.by, stamp.issued, stamp.payload, wrong).leaf
 
 
 def honest(registry: SimulatedRegistry, author: Signer = BOB, seq: int = 0) -> bytes:
@@ -216,7 +219,7 @@ def test_a_stamp_is_never_a_cosignature_of_a_checkpoint() -> None:
 
 
 @pytest.mark.threat(362)
-async def test_a_forged_line_of_a_witness_makes_the_whole_stamp_worthless(tmp_path: Path) -> None:
+async def test_a_forged_witness_line_voids_the_stamp(tmp_path: Path) -> None:
     registry = witnessed(at_the_close())
     leaf = honest(registry)
     proof, other = stamped_by(*FOUR[:3])(leaf), stamped_by(FOUR[0])(honest(registry, ALICE, 1))
@@ -236,17 +239,17 @@ async def test_of_two_ballots_that_follow_each_other_both_are_owed(tmp_path: Pat
         await audited(registry, tmp_path, *(proof.format() for proof in proofs))
 
 
-def test_a_strangers_key_counts_in_a_development_electorate_alone() -> None:
+def test_a_strangers_key_counts_in_development_alone() -> None:
     registry, stranger = witnessed(at_the_close()), key_signer("stranger")
-    made = signed(ballot(registry, 0), stranger)
+    statement = signed(ballot(registry, 0), stranger)
     log = registry.facts["log"]
     assert isinstance(log, LogFact)
-    found = stamped.admissible(registry.facts, log, "development", [made], len(registry.leaves))
-    assert [verified.statement for verified in found] == [made]
-    assert not stamped.admissible(registry.facts, log, "open", [made], len(registry.leaves))
+    statements = stamped.admissible(registry.facts, log, "development", [statement], len(registry.leaves))
+    assert [verified.statement for verified in statements] == [statement]
+    assert not stamped.admissible(registry.facts, log, "open", [statement], len(registry.leaves))
 
 
-def test_a_file_has_one_spelling_and_only_what_has_an_order_of_its_own_is_stamped() -> None:
+def test_a_stamped_file_has_one_spelling_and_one_order() -> None:
     registry = at_the_close()
     made = stamped_by(FOUR[0])(honest(registry))
     data = made.format()
@@ -281,15 +284,15 @@ def taken(registry: SimulatedRegistry, stamps: Iterable[Stamped]) -> list[bytes]
     """The stamped statements that the log would take now."""
     log = registry.facts["log"]
     assert isinstance(log, LogFact)
-    found = admissible(registry.facts, log, "development", [each.statement for each in stamps], len(registry.leaves))
-    return [verified.statement.leaf for verified in found]
+    statements = admissible(registry.facts, log, "development", [each.statement for each in stamps], len(registry.leaves))
+    return [verified.statement.leaf for verified in statements]
 
 
 @pytest.mark.threat(362)
 @settings(max_examples=30, deadline=None)
 @given(acts=st.lists(ACTS, max_size=14), reads=st.booleans())
-def test_a_registry_is_accused_if_and_only_if_it_passes_over_what_it_owes(acts: list[tuple[Any, ...]], reads: bool) -> None:
-    registry, now, owed = READY.copy(), CLOSE, False
+def test_a_registry_is_accused_only_of_a_left_out_duty(acts: list[tuple[Any, ...]], reads: bool) -> None:
+    registry, now, is_due = READY.copy(), CLOSE, False
     stamps: dict[bytes, tuple[int, Stamped]] = {}
     for act, *what in [*acts, ("wait", MARGIN), ("close",)]:
         if act == "wait":
@@ -298,9 +301,9 @@ def test_a_registry_is_accused_if_and_only_if_it_passes_over_what_it_owes(acts: 
             with suppress(TreatyError):
                 registry.add(identity_body(what[0]), OPERATOR)
         elif act == "close":
-            for leaf in taken(registry, [made for _, made in stamps.values()]) if reads else ():
+            for leaf in taken(registry, [stamp for _, stamp in stamps.values()]) if reads else ():
                 registry.submit(leaf)
-            owed |= bool(taken(registry, [made for at, made in stamps.values() if MARGIN <= now - at <= LASTS]))
+            is_due |= bool(taken(registry, [stamp for at, stamp in stamps.values() if MARGIN <= now - at <= LASTS]))
             close(registry, at=now)
         else:
             leaf = signed(ballot(registry, what[1]), what[0]).leaf
@@ -311,9 +314,9 @@ def test_a_registry_is_accused_if_and_only_if_it_passes_over_what_it_owes(acts: 
                     registry.submit(leaf)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            asyncio.run(audited(registry, Path(folder), *(made.format() for _, made in stamps.values())))
+            asyncio.run(audited(registry, Path(folder), *(stamp.format() for _, stamp in stamps.values())))
             accusation = ""
         except Untrusted as error:
             accusation = error.code
-    assert accusation == ("audit.left-out" if owed else "")
-    assert not (owed and reads)
+    assert accusation == ("audit.left-out" if is_due else "")
+    assert not (is_due and reads)

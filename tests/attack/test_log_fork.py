@@ -86,7 +86,7 @@ async def test_a_restored_backup_is_not_signed(postgres: Server, database: str, 
 
 
 @pytest.mark.threat(58)
-async def test_a_database_restored_together_with_its_record_under_a_running_process_is_not_signed(
+async def test_a_database_restored_under_a_process_is_not_signed(
     postgres: Server, database: str, data: Path, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_registry(data, database, web) as registry:
@@ -94,7 +94,7 @@ async def test_a_database_restored_together_with_its_record_under_a_running_proc
     copied = (data / "head").read_bytes()
     async with backup(postgres, database) as old, open_registry(data, database, web) as registry:
         await log(registry, grant(WRITER, 1), WRITER)
-        shown = registry.head
+        head = registry.head
         # The process has the same file open, and the leader's next connection is to the copy.
         (data / "head").write_bytes(copied)
         registry.leader.fence.record = record(data)
@@ -113,11 +113,11 @@ async def test_a_database_restored_together_with_its_record_under_a_running_proc
             await registry.leader.take_over(patience=1)
         assert refused.value.code == "log.damaged"
         assert seen and not any(seen)
-        assert registry.head == shown and not await registry.is_ready()
+        assert registry.head == head and not await registry.is_ready()
 
 
 @pytest.mark.threat(58)
-async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
+async def test_a_backup_that_grew_elsewhere_is_not_signed(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:
@@ -134,7 +134,7 @@ async def test_a_backup_that_grew_elsewhere_is_not_signed_however_large(
 
 
 @pytest.mark.threat(11)
-async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
+async def test_a_fork_by_a_copied_key_is_noticed_at_its_return(
     postgres: Server, database: str, data: Path, tmp_path: Path, web: Web
 ) -> None:
     async with open_registry(data, database, web) as registry:
@@ -149,16 +149,16 @@ async def test_a_fork_by_a_copied_key_is_noticed_when_its_checkpoint_comes_back(
         await log(registry, grant(WRITER, 9), WRITER)
         victim = domain_signer("victim.example")
         web.serve(victim)
-        shown = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
+        statement = victim.statement(kinds.Ballot("topic/x", 0, (), elsewhere.head.note.decode()))
         with capture_logs() as logged:
-            refusal = await refuse(registry, shown)
+            refusal = await refuse(registry, statement)
         assert refusal.code == "log.forked"
         (cried,) = [entry for entry in logged if entry["log_level"] == "critical"]
         heads = Equivocation.parse(cried["proof"].encode()).verify()
         assert {head.root for head in heads} == {elsewhere.head.root, registry.head.root}
         await log(registry, grant(WRITER, 2), WRITER)
         with capture_logs() as logged:
-            await refuse(registry, shown)
+            await refuse(registry, statement)
         first, second = Equivocation.parse(logged[0]["proof"].encode()).verify()
         assert (first.root, second.root) == (elsewhere.head.root, registry.head.root)
         await log(registry, ballot(registry), victim)

@@ -54,12 +54,12 @@ def rejects(leaves: Sequence[bytes], *blobs: bytes) -> tuple[int, Untrusted]:
 
 
 def serving(*blobs: bytes) -> Callable[[str], bytes]:
-    known = {hex_digest(data): data for data in blobs}
+    by_digest = {hex_digest(data): data for data in blobs}
 
     def blob(sha256: str) -> bytes:
-        if sha256 not in known:
+        if sha256 not in by_digest:
             raise NotFound("blob.missing", f"There is no blob {sha256}.")
-        return known[sha256]
+        return by_digest[sha256]
 
     return blob
 
@@ -70,9 +70,9 @@ def decision_indexes(log: LogBuilder) -> list[int]:
 
 def resigned(log: LogBuilder, index: int, **changes: object) -> bytes:
     """A decision with other contents, signed by the operator as if nothing were."""
-    made = statement.parse(log.leaves[index])
-    body = msgspec.structs.replace(made.body, **changes)
-    return signed(body, log.operator, issued=made.issued).leaf
+    decision = statement.parse(log.leaves[index])
+    body = msgspec.structs.replace(decision.body, **changes)
+    return signed(body, log.operator, issued=decision.issued).leaf
 
 
 def test_the_honest_log_is_accepted(honest: LogBuilder) -> None:
@@ -165,14 +165,14 @@ def test_a_decision_by_somebody_else(honest: LogBuilder) -> None:
 
 def lying(blob: bytes, *path: str | int) -> bytes:
     """The same transcript or roll, but for one number."""
-    made = canonical.parse_json(blob, limit=2**20)
+    value = canonical.parse_json(blob, limit=2**20)
     *way, last = path
-    place = made
+    place = value
     for name in way:
         place = place[name]
     assert place[last] != "7"
     place[last] = "7"
-    return canonical.dumps(made)
+    return canonical.dumps(value)
 
 
 def named(blob: bytes) -> Blob:
@@ -225,7 +225,7 @@ def test_all_wrong_decisions_are_found_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.threat(22)
-def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBuilder) -> None:
+def test_a_wrong_decision_may_withhold_its_evidence(honest: LogBuilder) -> None:
     last = decision_indexes(honest)[-1]
     for garbage in (b"", b"{", honest.transcripts[last] + b" ", b"\xff" * 100):
         for name in ("roll", "transcript"):
@@ -237,7 +237,7 @@ def test_what_a_wrong_decision_names_may_be_withheld_or_be_nothing(honest: LogBu
             assert (where, refusal.code) == (last, "audit.decision") and refusal.__cause__ is not None
 
 
-def test_another_blob_is_served_than_the_one_that_a_decision_names(honest: LogBuilder) -> None:
+def test_a_blob_other_than_the_decisions_is_served(honest: LogBuilder) -> None:
     """What is not what it is called explains nothing."""
     last = decision_indexes(honest)[-1]
     wrong = lying(honest.transcripts[last], "total")

@@ -56,15 +56,15 @@ async def test_a_lost_memory_is_a_warning_with_the_fix_or_a_refusal(
     registry, home, before = with_echo(), tmp_path / "home", tmp_path / "before.db"
     home.mkdir()
     await learns(registry, home, before)
-    counted = TrustedRegistries(home).get(NAME.origin).learned
-    assert counted == TrustedRegistries(home).memory.learned(NAME.origin) > 0
+    total = TrustedRegistries(home).get(NAME.origin).learned
+    assert total == TrustedRegistries(home).memory.learned(NAME.origin) > 0
     lose(home, before)
     with pytest.raises(Untrusted) as lost:
         TrustedRegistries(home).check_memory(NAME.origin)
     assert lost.value.code == "memory.lost"
     registry.now += 7200
     refusal = await refused_at(10, registry, home, lost_memory="refuse")
-    assert (refusal.code, TrustedRegistries(home).get(NAME.origin).learned) == ("memory.lost", counted)
+    assert (refusal.code, TrustedRegistries(home).get(NAME.origin).learned) == ("memory.lost", total)
     assert f"treaty trust accept-loss {NAME.origin}" in refusal.fix
     caplog.clear()
     async with fetcher(registry, home) as agent:

@@ -9,12 +9,12 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from meta_peers import FRESH, URI, buyer, destination_hello, rejection_in, shop, source_hello, verdict
+from msgspec import structs
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError, Refused, Session, TreatyError
 from treaty_anp.hello_profile.actions import Load
@@ -80,8 +80,8 @@ class Recording:
 async def agent(
     folder: Path, change: Callable[[dict[str, Any]], object] | None = None, identity: Identity | None = None
 ) -> AsyncIterator[Agent]:
-    async with Agent(identity or Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as made:
-        yield made
+    async with Agent(identity or Identity.create(), protocols(folder / "protocol", change), home=folder / "home") as one_agent:
+        yield one_agent
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ def speaks_with_itself(roles: dict[str, Any]) -> None:
 
 
 @pytest.mark.threat(173)
-async def test_an_initiator_that_calls_operations_of_another_role_runs_none_of_them(tmp_path: Path) -> None:
+async def test_an_initiator_runs_no_operation_of_another_role(tmp_path: Path) -> None:
     own = Recording()
     async with agent(tmp_path / "honest") as honest, agent(tmp_path / "liar", calls_everything) as liar:
         async with (
@@ -118,7 +118,7 @@ async def test_an_initiator_that_calls_operations_of_another_role_runs_none_of_t
 
 
 @pytest.mark.threat(173)
-async def test_a_responder_that_calls_operations_of_another_role_runs_none_of_them(tmp_path: Path) -> None:
+async def test_a_responder_runs_no_operation_of_another_role(tmp_path: Path) -> None:
     def change(roles: dict[str, Any]) -> None:
         roles["payee"]["calls"] = ["pay", "count", "approve", "numbers"]
 
@@ -140,7 +140,7 @@ async def test_a_responder_that_calls_operations_of_another_role_runs_none_of_th
 
 @pytest.mark.threat(173)
 @pytest.mark.parametrize("liar_listens", [False, True])
-async def test_a_second_payer_whose_manifest_allows_it_is_refused_by_the_honest_side(tmp_path: Path, liar_listens: bool) -> None:
+async def test_a_second_payer_is_refused_despite_its_manifest(tmp_path: Path, liar_listens: bool) -> None:
     ran = Recording()
     async with agent(tmp_path / "honest") as honest, agent(tmp_path / "liar", speaks_with_itself) as liar:
         one, other = (liar, honest) if liar_listens else (honest, liar)
@@ -153,7 +153,7 @@ async def test_a_second_payer_whose_manifest_allows_it_is_refused_by_the_honest_
 
 
 @pytest.mark.threat(173)
-async def test_a_remembered_peer_that_confirms_in_another_role_is_refused(tmp_path: Path) -> None:
+async def test_a_remembered_peer_in_another_role_is_refused(tmp_path: Path) -> None:
     own, theirs, identity = Recording(), Recording(), Identity.create()
     async with agent(tmp_path / "honest") as honest:
 
@@ -185,7 +185,7 @@ async def consumed(session: Session, operation: str, arguments: dict[str, Any]) 
 
 @pytest.mark.threat(173)
 @pytest.mark.parametrize("role", HOSTILE)
-def test_a_hostile_role_of_a_source_is_refused_before_anything_is_chosen(role: object) -> None:
+def test_a_sources_hostile_role_is_refused_before_a_choice(role: object) -> None:
     machine = shop({URI: PAYEE})
     value = json.loads(source_hello().format())
     value["metaProtocol"]["candidateRoles"] = {URI: role}
@@ -197,8 +197,8 @@ def test_a_hostile_role_of_a_source_is_refused_before_anything_is_chosen(role: o
 @pytest.mark.threat(173)
 @pytest.mark.parametrize("member", ["role", "peerRole"])
 @pytest.mark.parametrize("role", HOSTILE)
-def test_a_hostile_role_of_a_destination_is_refused_before_it_is_believed(role: object, member: str) -> None:
-    machine = buyer(replace(source_hello(), candidate_roles={URI: "payer"}))
+def test_a_destinations_hostile_role_is_refused_unbelieved(role: object, member: str) -> None:
+    machine = buyer(structs.replace(source_hello(), candidate_roles={URI: "payer"}))
     value = json.loads(destination_hello(selected=URI).format())
     value["metaProtocol"][member] = role
     actions = machine.receive(json.dumps(value), 0.0)
@@ -222,9 +222,9 @@ def test_the_number_of_roles_is_bounded(count: int) -> None:
 
 
 @pytest.mark.threat(173)
-def test_a_destination_that_takes_the_source_for_another_role_is_refused() -> None:
-    machine = buyer(replace(source_hello(), candidate_roles={URI: "payer"}))
-    answer = replace(destination_hello(selected=URI), role="payee", peer_role="auditor")
+def test_a_destination_that_mistakes_the_source_is_refused() -> None:
+    machine = buyer(structs.replace(source_hello(), candidate_roles={URI: "payer"}))
+    answer = structs.replace(destination_hello(selected=URI), role="payee", peer_role="auditor")
     machine.receive(answer.format(), 0.0)
     assert machine.error is not None
     assert (machine.error.code, machine.agreement) == ("session.role", None)
@@ -232,13 +232,13 @@ def test_a_destination_that_takes_the_source_for_another_role_is_refused() -> No
 
 @pytest.mark.threat(173)
 def test_a_refusal_names_the_code_only_if_it_begins_with_it() -> None:
-    for said, code in [
+    for summary, code in [
         ("session.role: no", "session.role"),
         ("session.roles: no", "hello.refused"),
         ("no session.role", "hello.refused"),
     ]:
         machine = buyer()
-        machine.receive(verdict(0, "rejected", summary=said), 0.0)
+        machine.receive(verdict(0, "rejected", summary=summary), 0.0)
         assert machine.error is not None
         assert machine.error.code == code
 

@@ -55,9 +55,7 @@ def second_vkey() -> VerifierKey:
     return replace(NAME.key, public=key_signer("another log").public_key)
 
 
-async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_evidence_against_a_registry_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_client.protocols.answers._MAX_CONTRADICTIONS", 2)
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -71,9 +69,7 @@ async def test_a_registry_cannot_fill_the_disk_with_evidence_against_itself(
     assert len(contradictions(tmp_path / "evidence", NAME.origin)) == 2
 
 
-async def test_evidence_against_a_registry_with_a_longer_name_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_evidence_against_a_longer_name_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_client.protocols.answers._MAX_CONTRADICTIONS", 1)
     evidence = tmp_path / "evidence"
     evidence.mkdir()
@@ -88,7 +84,7 @@ async def test_evidence_against_a_registry_with_a_longer_name_does_not_count(
 
 
 @pytest.mark.threat(20)
-async def test_whoever_stands_between_cannot_put_anything_into_the_memory(tmp_path: Path) -> None:
+async def test_an_intermediary_puts_nothing_into_the_memory(tmp_path: Path) -> None:
     """A forged status fails step 3; a shortened answer stops; then the honest registry is believed as before."""
     registry = with_echo()
     await seen(registry, tmp_path)
@@ -158,13 +154,15 @@ async def test_trust_that_is_taken_back_forgets_and_starts_anew(tmp_path: Path) 
 async def test_everything_that_may_change_may_change(tmp_path: Path) -> None:
     registry = with_echo()
     await seen(registry, tmp_path)
-    wheel = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)).wheel.sha256
+    wheel = next(
+        statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    ).wheel.sha256
 
     def logged(body: kinds.Body, signer: Signer = ALICE) -> Callable[[], object]:
         return lambda: registry.add(body, signer)
 
-    card = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish)).card
-    parameters = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Parameters))
+    card = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)).card
+    parameters = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Parameters))
     changes: list[Callable[[], object]] = [
         lambda: registry.attach(release="2"),
         logged(kinds.Status(uri_of(), "deprecated")),
@@ -193,7 +191,7 @@ async def test_a_protocol_that_was_yanked_may_come_back(tmp_path: Path) -> None:
     await seen(registry, tmp_path)
 
 
-async def test_what_is_newer_and_takes_nothing_back_leaves_the_cache_as_it_is(tmp_path: Path) -> None:
+async def test_news_that_take_nothing_back_leave_the_cache(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         verified = await agent.fetch(uri_of())

@@ -76,7 +76,7 @@ async def test_messages_of_one_network_wait_for_its_turns(size: int) -> None:
 
 
 @pytest.mark.threat(340)
-async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_handoff_endpoint() -> None:
+async def test_requests_of_a_network_wait_for_its_turns() -> None:
     """What both have around their applications."""
     handled = Counter[str]()
 
@@ -105,7 +105,7 @@ async def test_requests_of_one_network_wait_for_its_turns_at_a_witness_and_a_han
 
 
 @pytest.mark.threat(340)
-async def test_connections_of_one_network_are_set_up_and_read_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_of_a_network_are_read_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted: so few of the stranger's come before one of another network, which the kernel hands out after all of them."""
     set_up, read = list[str](), list[str]()
 
@@ -235,11 +235,11 @@ async def test_calls_of_one_network_wait_for_its_turns_at_a_gateway() -> None:
         command = [sys.executable, __file__, str(port), str(at_once)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         flood = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=environment)
-        told, telling = flood.stdin, flood.stdout
-        assert told is not None and telling is not None
+        stream, telling = flood.stdin, flood.stdout
+        assert stream is not None and telling is not None
 
         async def answered() -> int:
-            told.write(b"\n")
+            stream.write(b"\n")
             return int(await telling.readline())
 
         while (before := await answered()) < at_once:  # noqa: ASYNC110 (another process counts)

@@ -120,8 +120,8 @@ async def test_a_class_is_one_members_unless_all_share_it(first: bool, second: b
         assert await join(wiring, DAN, "Dan", "Reader", shared=True) == {}
         before = await state_of(wiring)
         assert "id" in await wiring.call(ENVIRONMENT, "publish", content="x", send_to=["Reader"])
-        given = {did: number - before[2].get(did, 0) for did, number in (await state_of(wiring))[2].items()}
-        assert (given[BOB], given[EVE], given[DAN]) == (0, 1, 1)
+        counts = {did: number - before[2].get(did, 0) for did, number in (await state_of(wiring))[2].items()}
+        assert (counts[BOB], counts[EVE], counts[DAN]) == (0, 1, 1)
 
 
 @pytest.mark.threat(223)
@@ -211,8 +211,8 @@ async def test_a_message_on_the_wire_has_no_defaults(name: str) -> None:
         for empty in (None, [] if name == "send_to" else ""):
             await send(wiring, EVE, {"type": "publish", "id": "p", "message": message(**{name: empty})})
             # Only the user has no name.
-            found = rules().wire.wire_faults({"type": "message", "message": message(**{name: empty})}, "environment")
-            assert bool(found) is not (name == "sent_from" and empty == "")
+            faults = rules().wire.wire_faults({"type": "message", "message": message(**{name: empty})}, "environment")
+            assert bool(faults) is not (name == "sent_from" and empty == "")
         after = await state_of(wiring)
         assert after[:2] == before[:2]
         await send(wiring, EVE, {"type": "publish", "id": "p", "message": message()})
@@ -284,10 +284,10 @@ async def test_a_member_without_room_misses_a_message_alone() -> None:
         after = await state_of(wiring)
         assert after[:2] == before[:2]
         assert after[2][BOB] == before[2][BOB]
-        given = await wiring.call(ENVIRONMENT, "publish", content="for all")
+        answer = await wiring.call(ENVIRONMENT, "publish", content="for all")
         assert wiring.received[EVE] > after[2][EVE]
         assert wiring.received[BOB] == before[2][BOB]
-        assert wiring.notes == [f"1 members had no room for the message {given['id']}."]
+        assert wiring.notes == [f"1 members had no room for the message {answer['id']}."]
         await wiring.call(ENVIRONMENT, "run")
         assert "id" in await wiring.call(ENVIRONMENT, "publish", content="room again")
 
@@ -350,7 +350,7 @@ async def test_the_values_that_wait_for_a_member_fit_into_its_action() -> None:
 
 
 @pytest.mark.threat(221)
-async def test_an_action_that_publishes_too_much_to_its_own_member_costs_one_note() -> None:
+async def test_too_many_own_messages_cost_one_note() -> None:
     bob = Doing(
         {
             "publish": [{"content": str(n), "send_to": ["<self>"]} for n in range(256)],
@@ -381,13 +381,13 @@ async def test_a_large_message_to_many_members_ends_no_session() -> None:
             await session.handle(Received(peer=peer, data=encode_json(joined)))
         large = message(content="x" * 65_000, sent_from="N0")
         request = Received(peer=peers[0], data=encode_json({"type": "publish", "id": "p", "message": large}))
-        _, told, accepted = await session.handle(request)
-        assert isinstance(told, Multicast)
-        assert told.peers == tuple(peers)
+        _, multicast, accepted = await session.handle(request)
+        assert isinstance(multicast, Multicast)
+        assert multicast.peers == tuple(peers)
         assert decode_json(accepted.data)["type"] == "accepted"  # type: ignore[union-attr]
-        _, told, answer = await session.handle(Call(call="own", operation="publish", arguments={"content": "x" * 65_000}))
-        assert isinstance(told, Multicast)
-        assert told.peers == tuple(peers)
+        _, multicast, answer = await session.handle(Call(call="own", operation="publish", arguments={"content": "x" * 65_000}))
+        assert isinstance(multicast, Multicast)
+        assert multicast.peers == tuple(peers)
         assert isinstance(answer, Return)
         assert answer.error is None
 
@@ -458,7 +458,7 @@ async def test_a_member_that_floods_takes_no_room_of_others(send_to: list[str]) 
 
 
 @pytest.mark.threat(224)
-async def test_a_silent_member_holds_a_round_for_the_time_that_the_application_gives() -> None:
+async def test_a_silent_member_holds_a_round_for_its_timeout() -> None:
     async with SandboxPool(size=0) as pool:
         worker = await pool.load(routing_package(), local=ENVIRONMENT, peers=[BOB])
         session = await worker.open("environment")
@@ -468,9 +468,9 @@ async def test_a_silent_member_holds_a_round_for_the_time_that_the_application_g
         await session.handle(Received(peer=BOB, data=encode_json(joined)))
         await session.handle(Call(call="p", operation="publish", arguments={"content": "x"}))
         await session.handle(Call(call="c", operation="configure", arguments={"patience": 7}))
-        timer, told = await session.handle(Call(call="r", operation="run", arguments={}))
+        timer, multicast = await session.handle(Call(call="r", operation="run", arguments={}))
         assert timer == SetTimer(name="round", seconds=7)
-        assert isinstance(told, Multicast)
+        assert isinstance(multicast, Multicast)
         *_, answer = await session.handle(Timer(name="round"))
         assert answer == Return(call="r", value={"idle": True, "rounds": 1, "failures": []})
 
@@ -489,12 +489,12 @@ async def test_random_content_keeps_no_environment_from_its_rest() -> None:
         await session.resume(worker, await session.rest())
         [page] = await session.handle(Call(call="r", operation="readHistory", arguments={"start": 0}))
         assert isinstance(page, Return)
-        kept = [one["id"] for one in page.value["messages"]]
-        assert kept
-        assert kept == [str(number) for number in range(20)][-len(kept) :]
+        ids = [one["id"] for one in page.value["messages"]]
+        assert ids
+        assert ids == [str(number) for number in range(20)][-len(ids) :]
         assert page.value["total"] == 20
         # What was given up is no longer stored either.
         effects = await session.handle(Call(call="p", operation="publish", arguments={"content": "x"}))
         deleted = [effect.key for effect in effects if isinstance(effect, Persist) and effect.value is None]
-        assert deleted == [f"history:{number}" for number in range(20 - len(kept))]
+        assert deleted == [f"history:{number}" for number in range(20 - len(ids))]
         await worker.close()

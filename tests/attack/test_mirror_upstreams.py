@@ -103,11 +103,11 @@ async def test_a_fork_is_proved_and_stops_the_mirror(web: Web, postgres: Postgre
                     answers["/checkpoint"] = sign(Checkpoint(key.name, honest.size, b"\7" * 32).format(), [key])
                     await not_ready(mirror, "mirror.stopped")
                 assert any(entry["log_level"] == "critical" for entry in logged)
-                said = await refusal(mirror)
-                (kept,) = (tmp_path / "mirror" / "evidence").iterdir()
-                heads = Equivocation.parse(kept.read_bytes()).verify()
+                error = await refusal(mirror)
+                (file,) = (tmp_path / "mirror" / "evidence").iterdir()
+                heads = Equivocation.parse(file.read_bytes()).verify()
                 assert {head.root for head in heads} == {honest.root, b"\7" * 32}
-                assert str(kept) in said["fix"]
+                assert str(file) in error["fix"]
                 # It follows no further, even if the upstream is honest again.
                 answers.clear()
                 await log(registry, grant(WRITER, 1), WRITER)
@@ -200,9 +200,9 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             mirrored(tmp_path / "mirror", database, registry, upstream) as mirror,
         ):
             before, operator = mirror.head, operator_in(tmp_path / "registry")
-            found = await registry.leaves(range(registry.head.size))
+            by_index = await registry.leaves(range(registry.head.size))
             # The operator signs a log in which a statement is repeated.
-            leaves = [*(found[index] for index in sorted(found)), found[1]]
+            leaves = [*(by_index[index] for index in sorted(by_index)), by_index[1]]
             tree = Frontier()
             for leaf in leaves:
                 tree.append(leaf_hash(leaf))
@@ -210,14 +210,12 @@ async def test_a_log_that_breaks_a_rule_is_not_followed(registry: Registry, post
             answers[f"/tile/entries/000.p/{len(leaves)}"] = encode_bundle(leaves)
             answers["/checkpoint"] = sign(text, [operator.log_key, operator.clock_key], time=NOW)
             await not_ready(mirror, "mirror.stopped")
-            said = await refusal(mirror)
-            assert "audit.leaf" in said["detail"] and mirror.head is before
+            error = await refusal(mirror)
+            assert "audit.leaf" in error["detail"] and mirror.head is before
 
 
 @pytest.mark.threat(302)
-async def test_a_mirror_is_not_promoted_while_its_registry_signs_or_shows_another_history(
-    registry: Registry, postgres: Postgres, tmp_path: Path
-) -> None:
+async def test_a_mirror_of_a_signing_registry_is_not_promoted(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:
     data, keys, answers = tmp_path / "mirror", tmp_path / "registry" / "keys", dict[str, bytes]()
     async with postgres.fresh() as database, serving(registry, free_port()) as url, proxied(url, answers) as between:
         await log(registry, grant(WRITER), WRITER)

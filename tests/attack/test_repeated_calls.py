@@ -66,15 +66,15 @@ async def test_an_error_after_the_answer_does_not_repeat_a_payment(tmp_path: Pat
             payee.listen("127.0.0.1", 0) as port,
             payer.peer(f"ws://127.0.0.1:{port}", protocols=[NAME], role="payer", serving=[approve, numbers]) as peer,
         ):
-            with pytest.raises(TreatyError) as told:
+            with pytest.raises(TreatyError) as error:
                 await peer.call("pay", amount=1, within=5)
-    assert told.value is failure
+    assert error.value is failure
     assert paid == [1]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 1e-9])
 async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -> None:
-    protocols, asked, rung = LocalProtocols({NAME: PAYMENT}), list[str](), asyncio.Event()
+    protocols, operations, rung = LocalProtocols({NAME: PAYMENT}), list[str](), asyncio.Event()
     async with (
         Agent(Identity.create(), protocols, home=tmp_path / "payee") as payee,
         Agent(Identity.create(), protocols, home=tmp_path / "payer") as payer,
@@ -82,7 +82,7 @@ async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -
 
         @payee.middleware
         async def note(call: Call, proceed: Proceed) -> Any:
-            asked.append(call.operation)
+            operations.append(call.operation)
             return await proceed()
 
         @payee.provides(NAME, role="hearer")
@@ -95,9 +95,9 @@ async def test_a_call_without_time_is_not_sent(tmp_path: Path, seconds: float) -
             payer.peer(f"ws://127.0.0.1:{port}", protocols=[NAME], role="bell") as peer,
         ):
             await peer.call("rang", bell="front")
-            with pytest.raises(PeerUnavailable) as told:
+            with pytest.raises(PeerUnavailable) as error:
                 await peer.call("rang", bell="back", within=seconds)
-            assert told.value.code == "session.late"
+            assert error.value.code == "session.late"
             await peer.call("rang", bell="last")
             await rung.wait()
-        assert asked == ["rang", "rang"]
+        assert operations == ["rang", "rang"]

@@ -32,7 +32,7 @@ def lagging(registry: SimulatedRegistry) -> None:
     registry.tamper = lambda path, body: whole.tile(path) if path.startswith("/tile/") else body
 
 
-async def test_a_server_that_lags_behind_is_accepted_and_not_remembered(tmp_path: Path) -> None:
+async def test_a_lagging_server_is_accepted_and_not_remembered(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)
     async with fetcher(registry, tmp_path) as agent:
@@ -48,7 +48,7 @@ async def test_a_server_that_lags_behind_is_accepted_and_not_remembered(tmp_path
 
 
 @pytest.mark.threat(16)
-async def test_a_server_that_lags_behind_what_was_seen_of_the_protocol_is_refused(tmp_path: Path) -> None:
+async def test_a_server_behind_the_seen_protocol_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
     async with fetcher(registry, tmp_path) as agent:

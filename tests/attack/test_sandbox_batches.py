@@ -52,12 +52,12 @@ OPENS = {
 async def opened(source: str, *, at_once: bool) -> str:
     """The code and the message of the error with which a first session cannot be had, or ""."""
     async with SandboxPool(size=0, limits=LIMITS) as pool:
-        made = package(source)
+        probe = package(source)
         try:
             if at_once:
-                worker, session = await pool.open_code(made, "client", local=LOCAL, peer=PEER)
+                worker, session = await pool.open_code(probe, "client", local=LOCAL, peer=PEER)
             else:
-                worker = await pool.load_code(made, local=LOCAL, peers=[PEER])
+                worker = await pool.load_code(probe, local=LOCAL, peers=[PEER])
                 session = await worker.open("client")
             await session.handle(Opened())
         except TreatyError as error:
@@ -73,7 +73,7 @@ async def opened(source: str, *, at_once: bool) -> str:
 @pytest.mark.sample(1)
 @pytest.mark.threat(54)
 @pytest.mark.parametrize("name", OPENS)
-async def test_what_fails_at_the_opening_fails_at_once_with_the_same_error(name: str) -> None:
+async def test_a_failed_opening_fails_at_once_with_its_error(name: str) -> None:
     assert await opened(OPENS[name], at_once=True) == await opened(OPENS[name], at_once=False) != ""
 
 
@@ -85,13 +85,13 @@ async def test_what_fails_or_lies_at_the_import_ends_the_worker(name: str) -> No
 
 
 @pytest.mark.threat(54)
-async def test_a_forged_answer_to_both_is_followed_by_the_true_one_which_ends_the_worker() -> None:
+async def test_a_forged_double_answer_ends_the_worker() -> None:
     forged = FORGE + "os.write(0, framing.encode_frame('batch', ('done',), ('done',)))\n"
     assert re.match("handler.failed|sandbox.died", await opened(PROBE + forged, at_once=True))
 
 
 @pytest.mark.threat(56)
-async def test_the_import_of_a_handler_cannot_change_the_code_that_later_sessions_get(tmp_path: Path) -> None:
+async def test_importing_a_handler_changes_no_later_code(tmp_path: Path) -> None:
     forged = PROBE + FORGE + "os.write(0, framing.encode_frame('code', b'another'))\n"
     honest, cache = CodeCache(tmp_path / "honest"), CodeCache(tmp_path / "code")
     async with SandboxPool(size=0) as pool:
@@ -104,7 +104,7 @@ async def test_the_import_of_a_handler_cannot_change_the_code_that_later_session
     assert list(marshal.loads(code)) == list(marshal.loads(honest.get(package(PROBE).digest) or b""))  # our own
 
 
-async def test_a_session_that_was_opened_at_once_is_a_session_like_any_other() -> None:
+async def test_a_session_opened_at_once_is_like_any_other() -> None:
     async with SandboxPool(size=0) as pool:
         worker, session = await pool.open_code(package(), "client", local=LOCAL, peer=PEER)
         other = await worker.open("client")

@@ -152,7 +152,7 @@ async def test_what_it_may_have_it_gets_with_texts_made_printable() -> None:
         assert failed == [Return(call="2", error=Failure(code=404, message="\\x07"))]
 
 
-async def test_a_bad_event_of_the_host_reaches_nobody_and_breaks_nothing() -> None:
+async def test_a_bad_event_of_the_host_reaches_nobody() -> None:
     source = PROBE.replace(
         "def handle(self, event):", "def handle(self, event):\n        self.seen = getattr(self, 'seen', 0) + 1"
     )

@@ -99,7 +99,7 @@ async def test_a_crash() -> None:
 
 @pytest.mark.deep
 async def test_exceptions_of_every_kind_are_told_escaped() -> None:
-    for code, told in (
+    for code, phrase in (
         ("raise ValueError('a\\x1b[31m\\nb')", "ValueError: a\\x1b[31m b"),
         ("raise SystemExit(0)", "SystemExit: 0"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
@@ -111,7 +111,7 @@ async def test_exceptions_of_every_kind_are_told_escaped() -> None:
             with pytest.raises(Refused) as caught:
                 await inside.run(code)
             assert caught.value.code == "handler.failed"
-            assert told in caught.value.message
+            assert phrase in caught.value.message
             assert caught.value.message.isprintable()
             await inside.worker.close()
             assert gone(before)

@@ -46,7 +46,7 @@ async def test_the_view_holds_nothing_else() -> None:
 
 
 @pytest.mark.threat(49)
-async def test_every_file_that_is_visible_is_one_of_the_interpreters_own() -> None:
+async def test_only_the_interpreters_own_files_are_visible() -> None:
     walk = "import os; value = [f'{place}/{name}' for place, _, names in os.walk('/') for name in names]"
     own = re.compile(
         r"/(lib|lib64)/ld-[a-z0-9._-]+"
@@ -89,11 +89,11 @@ async def test_no_file_gives_away_a_path_or_the_login_name_of_the_host() -> None
     )
     async with probe() as inside:
         assert await inside.run(search) == []
-        found = await inside.run(names)
-        assert found
-        assert [name for name in found if not name.startswith(("/python/", "/treaty/", "/handler/"))] == []
-        told = await inside.run("import sys; value = str([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.path, sys.argv])")
-        assert [word for word in private if word in told] == []
+        names_read = await inside.run(names)
+        assert names_read
+        assert [name for name in names_read if not name.startswith(("/python/", "/treaty/", "/handler/"))] == []
+        paths = await inside.run("import sys; value = str([sys.prefix, sys.base_prefix, sys.exec_prefix, sys.path, sys.argv])")
+        assert [word for word in private if word in paths] == []
 
 
 @pytest.mark.threat(49)

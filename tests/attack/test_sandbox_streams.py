@@ -142,7 +142,7 @@ async def test_what_is_allowed_happens_and_credit_comes_back() -> None:
         await session.handle(Result(call="f", error=Failure(code=500)))
 
 
-async def test_a_handler_of_interface_1_sees_no_new_event_and_may_use_no_new_effect() -> None:
+async def test_interface_1_has_no_new_events_or_effects() -> None:
     async with opened(MANIFEST) as session:
         assert await session.handle(Cancelled(call="a")) == []
         assert session.pending_calls == ("a",)
@@ -154,18 +154,18 @@ async def test_a_handler_of_interface_1_sees_no_new_event_and_may_use_no_new_eff
 def rules(result: dict[str, Any] | None = None) -> SessionRules:
     operations = {**KINDS["operations"], "watch": {**TEXTS, "result": result or TEXTS["result"]}}
     manifest = package(SILENT, {**KINDS, "operations": operations}).manifest
-    made = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
-    made.enter(Opened())
-    made.enter(Call(call="w", operation="watch", arguments={}))
-    made.leave(Timer(name="t"), [Invoke(call="f", operation="feed", arguments={})])
-    return made
+    rules = SessionRules(manifest.roles["client"], Operations(manifest), [PEER])
+    rules.enter(Opened())
+    rules.enter(Call(call="w", operation="watch", arguments={}))
+    rules.leave(Timer(name="t"), [Invoke(call="f", operation="feed", arguments={})])
+    return rules
 
 
 def test_events_that_came_too_late_are_not_delivered() -> None:
-    made = rules()
-    made.leave(Timer(name="t"), [Return(call="w")])
-    assert not made.enter(Requested(call="w", count=1))
-    assert not made.enter(Cancelled(call="w"))
+    session_rules = rules()
+    session_rules.leave(Timer(name="t"), [Return(call="w")])
+    assert not session_rules.enter(Requested(call="w", count=1))
+    assert not session_rules.enter(Cancelled(call="w"))
 
 
 @pytest.mark.parametrize(
@@ -179,18 +179,18 @@ def test_events_that_came_too_late_are_not_delivered() -> None:
     ],
 )
 def test_a_mistake_of_the_host_with_a_stream(event: Event) -> None:
-    made = rules()
+    session_rules = rules()
     with pytest.raises(ValueError):
-        made.enter(event)
-    assert made.pending_calls == ("w",)
+        session_rules.enter(event)
+    assert session_rules.pending_calls == ("w",)
 
 
 @pytest.mark.threat(45)
 def test_the_items_of_one_event_share_one_budget() -> None:
-    made = rules({"items": {"multipleOf": 1.7e-9}})
-    made.enter(Requested(call="w", count=1_024))
+    session_rules = rules({"items": {"multipleOf": 1.7e-9}})
+    session_rules.enter(Requested(call="w", count=1_024))
     value = [1.7e308] * 50
     assert MAX_CHECKS < 1_024 * 50 * 150
     with pytest.raises(Refused, match="cost too much") as caught:
-        made.leave(Timer(name="t"), [Emit(call="w", value=value)] * 1_024)
+        session_rules.leave(Timer(name="t"), [Emit(call="w", value=value)] * 1_024)
     assert caught.value.code == "handler.failed"

@@ -20,10 +20,10 @@ BOTH = pytest.mark.parametrize("bound", [True, False], ids=["k1", "plain"])
 
 @pytest.fixture
 def listener(tmp_path: Path) -> Any:
-    made = Listener(tmp_path, now=NOW - 30, legacy=True, secp256k1=True)
-    made.now = NOW
-    yield made
-    made.nonces.close()
+    listener = Listener(tmp_path, now=NOW - 30, legacy=True, secp256k1=True)
+    listener.now = NOW
+    yield listener
+    listener.nonces.close()
 
 
 async def refused(listener: Listener, headers: dict[str, str], body: bytes = BODY) -> str:
@@ -34,7 +34,7 @@ async def refused(listener: Listener, headers: dict[str, str], body: bytes = BOD
 
 
 @BOTH
-async def test_both_forms_of_a_request_are_accepted_where_the_owner_asked_for_it(listener: Listener, bound: bool) -> None:
+async def test_both_forms_of_a_request_pass_where_allowed(listener: Listener, bound: bool) -> None:
     peer = Secp256k1Peer(bound)
     listener.documents[peer.did] = peer.document()
     assert await listener.verify(peer.headers("POST", URL, BODY, created=NOW)) == peer.did
@@ -70,7 +70,7 @@ async def test_a_signature_by_another_key_proves_nothing(listener: Listener, bou
 
 @pytest.mark.threat(100)
 @BOTH
-async def test_a_request_is_accepted_once_also_under_its_other_signature(listener: Listener, bound: bool) -> None:
+async def test_a_request_passes_once_under_both_signatures(listener: Listener, bound: bool) -> None:
     """ECDSA has two valid signatures for one message, and anybody can make one from the other."""
     peer = Secp256k1Peer(bound)
     listener.documents[peer.did] = peer.document()

@@ -115,12 +115,12 @@ def test_a_key_that_the_document_no_longer_lists_proves_nothing() -> None:
         refused("secure.identity", far, source().say(ASKED)[0])
 
 
-def test_another_agent_that_answers_in_its_own_name_is_not_the_one_that_was_asked() -> None:
+def test_another_agents_answer_is_not_the_asked_ones() -> None:
     near, mallory = source(), destination(MALLORY)
-    (asked,) = near.say(ASKED)
-    refused("hello.destination", mallory, asked)
+    (frame,) = near.say(ASKED)
+    refused("hello.destination", mallory, frame)
     mallory = destination(MALLORY)
-    mallory.take(changed(asked, lambda value: value.update(destinationDid=MALLORY.did), BUYER))
+    mallory.take(changed(frame, lambda value: value.update(destinationDid=MALLORY.did), BUYER))
     (answered, _) = mallory.say(plain_hello("destinationHello", MALLORY, BUYER.did))
     refused("hello.destination", near, answered)
 
@@ -130,7 +130,7 @@ def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
     """Mallory, known to both, has each of them believe that the other's key share is Mallory's: both then derive the same keys,
     and only what `finished` covers tells them that they are not talking to whom they think."""
     near, far = source(), destination()
-    (asked,) = near.say(plain_hello("sourceHello", BUYER, MALLORY.did))
+    (frame,) = near.say(plain_hello("sourceHello", BUYER, MALLORY.did))
 
     def as_mallory(value: dict[str, Any]) -> None:
         value["sourceDid"] = MALLORY.did
@@ -138,7 +138,7 @@ def test_a_key_share_passed_off_as_ones_own_leads_nowhere() -> None:
         value["verificationMethod"] = keys.method_of(MALLORY)
         value["proof"]["verificationMethod"] = MALLORY.key_id
 
-    far.take(changed(asked, as_mallory, MALLORY))
+    far.take(changed(frame, as_mallory, MALLORY))
     answered, finished = far.say(plain_hello("destinationHello", SHOP, MALLORY.did))
     near.take(changed(answered, as_mallory, MALLORY))
     assert keys_of(near) == keys_of(far)
@@ -187,12 +187,12 @@ def strip(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.threat(107)
-def test_taking_the_encryption_out_of_a_hello_is_refused_where_it_is_required() -> None:
+def test_a_stripped_encryption_is_refused_where_required() -> None:
     near, far = source(), destination()
-    (asked,) = near.say(ASKED)
-    refused("secure.required", far, changed(asked, strip))
+    (frame,) = near.say(ASKED)
+    refused("secure.required", far, changed(frame, strip))
     far = destination()
-    far.take(asked)
+    far.take(frame)
     refused("secure.required", near, changed(far.say(ANSWERED)[0], strip))
 
 
@@ -208,10 +208,10 @@ def test_taking_a_part_of_it_out_is_refused_everywhere() -> None:
 def test_an_older_version_cannot_be_slipped_in() -> None:
     both = ("1.1", UNBOUND)
     near, far = source(versions=both), destination(versions=both)
-    (asked,) = near.say(ASKED)
-    refused("secure.hello", far, changed(asked, lambda value: value.update(supportedVersions=[UNBOUND])))
+    (frame,) = near.say(ASKED)
+    refused("secure.hello", far, changed(frame, lambda value: value.update(supportedVersions=[UNBOUND])))
     far = destination(versions=both)
-    far.take(asked)
+    far.take(frame)
     refused("secure.hello", near, changed(far.say(ANSWERED)[0], lambda value: value.update(selectedVersion=UNBOUND)))
 
 
@@ -219,17 +219,17 @@ def test_an_older_version_cannot_be_slipped_in() -> None:
 def test_a_recorded_hello_opens_no_second_session() -> None:
     accepted = AcceptedHellos()
     far, again, later = (destination(accepted=accepted) for _ in range(3))
-    (asked,) = source().say(ASKED)
-    far.take(asked)
-    assert [json.loads(str(got))["random"] for got in far.got] == [json.loads(asked)["random"]]
-    refused("secure.replayed", again, asked)
-    spaced = json.dumps(json.loads(asked), indent=1)
+    (frame,) = source().say(ASKED)
+    far.take(frame)
+    assert [json.loads(str(got))["random"] for got in far.got] == [json.loads(frame)["random"]]
+    refused("secure.replayed", again, frame)
+    spaced = json.dumps(json.loads(frame), indent=1)
     refused("secure.replayed", destination(accepted=accepted), spaced)
-    refused("secure.stale", later, asked, now=NOW + FRESHNESS + 1)
+    refused("secure.stale", later, frame, now=NOW + FRESHNESS + 1)
 
 
 @pytest.mark.threat(364)
-def test_a_flood_of_hellos_keeps_no_fresh_one_out_and_brings_no_old_one_back() -> None:
+def test_a_flood_of_hellos_keeps_out_no_fresh_one() -> None:
     accepted = AcceptedHellos(capacity=3)
     for number in range(9):
         accepted.accept("did:wba:mallory.example", str(number), NOW + number, NOW + number)

@@ -20,7 +20,7 @@ from treaty_consensus.log.equivocation import Equivocation
 from treaty_consensus.log.note import SignerKey, add_signatures
 from treaty_consensus.log.witness import AddCheckpoint, Quorum, cosignature
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 TWO_OF_THREE = Quorum.parse(VKEYS, 2)
 
@@ -30,7 +30,7 @@ class Watched:
 
     def __init__(self, data: Path, registry: SimulatedRegistry) -> None:
         keys = [LOG_KEY.verifier]
-        self.cosigners = [Cosigner(Store(data / key.name), key, keys, lambda: registry.now) for key in WITNESSES]
+        self.cosigners = [Cosigner(WitnessStore(data / key.name), key, keys, lambda: registry.now) for key in WITNESSES]
 
     def cosign(self, registry: SimulatedRegistry, only: Iterable[int] = (0, 1, 2)) -> bytes:
         """The registry's checkpoint with what the witnesses give for it; raises what the first one that refuses says."""
@@ -121,9 +121,7 @@ def equivocations(folder: Path) -> list[Path]:
 
 @pytest.mark.threat(13)
 @pytest.mark.parametrize("grown", [0, 3])
-async def test_whoever_is_shown_both_keeps_a_proof_that_anybody_can_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], grown: int
-) -> None:
+async def test_a_split_view_leaves_a_proof_for_anybody(tmp_path: Path, capsys: pytest.CaptureFixture[str], grown: int) -> None:
     registry = with_echo()
     fork = rewritten(registry)
     for number in range(grown):
@@ -135,15 +133,15 @@ async def test_whoever_is_shown_both_keeps_a_proof_that_anybody_can_check(
             with pytest.raises(VerificationFailed) as failure:
                 await (agent.fetch(uri_of()) if attempt else agent.head(NAME.origin).refresh())
         assert failure.value.step == 2
-        (kept,) = equivocations(tmp_path / "evidence")
-        assert str(kept) in failure.value.fix
-    first, second = Equivocation.parse(kept.read_bytes()).verify()
+        (proof,) = equivocations(tmp_path / "evidence")
+        assert str(proof) in failure.value.fix
+    first, second = Equivocation.parse(proof.read_bytes()).verify()
     assert {first.size, second.size} == {registry.size, fork.size}
-    main(["equivocation", str(kept), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["origin"], told["key"]) == (NAME.origin, str(NAME.key))
-    assert {told[one]["root"] for one in ("first", "second")} == {registry.root().hex(), fork.root().hex()}
-    main(["equivocation", str(kept)])
+    main(["equivocation", str(proof), "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert (data["origin"], data["key"]) == (NAME.origin, str(NAME.key))
+    assert {data[one]["root"] for one in ("first", "second")} == {registry.root().hex(), fork.root().hex()}
+    main(["equivocation", str(proof)])
     assert f"signed two histories of its log.\n  key: {NAME.key}\n" in capsys.readouterr().out
 
 

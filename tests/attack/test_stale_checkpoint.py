@@ -39,7 +39,7 @@ async def test_a_checkpoint_without_the_clock_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.threat(25)
-async def test_a_clock_that_the_genesis_does_not_name_counts_for_nothing(tmp_path: Path) -> None:
+async def test_a_clock_outside_the_genesis_does_not_count(tmp_path: Path) -> None:
     registry = with_echo()
     other = SignerKey(f"{NAME.origin}/clock", KeyType.COSIGNATURE, b"\x09" * 32)
     text = Checkpoint(NAME.origin, registry.size, registry.root()).format()

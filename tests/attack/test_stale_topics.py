@@ -77,8 +77,10 @@ def test_only_a_named_successor_inherits_the_votes_of_the_silent(state: Literal[
     assert consensus_of(log) == first
     successor = uri_of(log, "second") if is_named else None
     log.add(kinds.Status(uri_of(log, "first"), state, successor=successor), log.agents[0])
-    kept = first if state == "deprecated" else None
-    assert [consensus_of(log) for _ in range(3)][-1] == (second if is_named else kept), "nobody reported anything new"
+    expected_consensus = first if state == "deprecated" else None
+    assert [consensus_of(log) for _ in range(3)][-1] == (second if is_named else expected_consensus), (
+        "nobody reported anything new"
+    )
 
 
 def test_a_publisher_alone_ends_no_consensus() -> None:

@@ -54,10 +54,10 @@ async def test_a_changed_card_is_refused(tmp_path: Path) -> None:
     assert (await refused_at(5, registry, tmp_path)).code == "document.digest"
 
 
-async def test_another_document_than_the_hash_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+async def test_a_document_of_another_hash_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
-    made = registry.publish("2.0")
+    publication = registry.publish("2.0")
     registry.attach("2.0")
-    wanted = "ab" * 32
-    registry.aliases[f"sha256:{wanted}"] = [match_of(made, by="hash")]
-    assert (await refused_at(5, registry, tmp_path, f"sha256:{wanted}")).code == "document.digest"
+    digest = "ab" * 32
+    registry.aliases[f"sha256:{digest}"] = [match_of(publication, by="hash")]
+    assert (await refused_at(5, registry, tmp_path, f"sha256:{digest}")).code == "document.digest"

@@ -34,7 +34,7 @@ async def test_an_endless_wheel_is_cut_off(tmp_path: Path) -> None:
     assert failure.code == "registry.answer"
 
 
-async def test_a_wheel_that_breaks_the_rules_is_refused_though_its_publisher_signed_it(tmp_path: Path) -> None:
+async def test_a_signed_wheel_that_breaks_the_rules_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     filename, _ = echo_wheel(uri_of("2.0"), registry.document_of(uri_of("2.0")).sha256)
@@ -44,10 +44,10 @@ async def test_a_wheel_that_breaks_the_rules_is_refused_though_its_publisher_sig
     assert (await refused_at(7, registry, tmp_path, uri_of("2.0"))).code == "handler.package"
 
 
-async def test_a_wheel_for_another_protocol_is_refused_though_its_publisher_signed_it(tmp_path: Path) -> None:
+async def test_a_signed_wheel_of_another_protocol_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
-    genuine = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    genuine = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     document = registry.document_of(uri_of("2.0")).sha256
     body = kinds.Handler(uri_of("2.0"), document, genuine.filename, genuine.wheel, genuine.entry_point, genuine.bundle)
     registry.add(body, ALICE)

@@ -50,7 +50,9 @@ async def test_a_grant_by_who_does_not_own_the_namespace_is_refused(tmp_path: Pa
 def inherited(registry: SimulatedRegistry) -> Signer:
     """ALICE's domain in new hands, as the operator saw it."""
     before = next(
-        made for _, made in registry.statements() if isinstance(made.body, kinds.Identity) and made.body.did == ALICE.did
+        statement
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Identity) and statement.body.did == ALICE.did
     )
     heir = Signer(ALICE.did, ALICE.key_id, domain_signer("heir.example").private_key)
     key = kinds.Key(heir.key_id, encode_multikey(heir.public_key))
@@ -74,7 +76,7 @@ async def test_the_new_owner_of_a_domain_waits_thirty_days(tmp_path: Path) -> No
     assert failure.code == "identity.new-tenure"
 
 
-async def test_after_thirty_days_of_the_logs_clock_it_is_another_publisher(tmp_path: Path) -> None:
+async def test_a_publisher_changes_after_thirty_logged_days(tmp_path: Path) -> None:
     registry = with_echo()
     heir = inherited(registry)
     pass_days(registry, 30)
@@ -86,7 +88,7 @@ async def test_after_thirty_days_of_the_logs_clock_it_is_another_publisher(tmp_p
     assert failure.code == "policy.publisher"
 
 
-async def test_without_the_leaf_that_moved_the_clock_the_wait_is_not_over(tmp_path: Path) -> None:
+async def test_a_wait_needs_the_leaf_that_moved_the_clock(tmp_path: Path) -> None:
     registry = with_echo()
     heir = inherited(registry)
     moved = pass_days(registry, 30)

@@ -32,7 +32,7 @@ async def test_a_strangers_newer_handler_is_passed_over(tmp_path: Path) -> None:
     assert (verified.publisher, verified.package.version) == (ALICE.did, "1")
 
 
-async def test_the_first_publisher_of_the_policy_wins_and_its_newest_handler(tmp_path: Path) -> None:
+async def test_the_policys_first_publisher_and_newest_handler_win(tmp_path: Path) -> None:
     registry = with_echo()
     registry.attach(signer=BOB, release="3")
     registry.attach(release="2")

@@ -22,24 +22,26 @@ from treaty_registry.storage.blobs import BlobStore
 STRANGER, ALICE = key_signer("stranger"), domain_signer("alice.example")
 
 
-async def upload(registry: Registry, agent: Signer, made: Publication) -> None:
-    leaf = agent.statement(made.body).leaf
-    for digest, data in made.blobs.items():
+async def upload(registry: Registry, agent: Signer, publication: Publication) -> None:
+    leaf = agent.statement(publication.body).leaf
+    for digest, data in publication.blobs.items():
         await registry.put_blob(digest, leaf, data)
 
 
 @pytest.mark.threat(82)
 async def test_a_statement_that_is_refused_prolongs_no_upload(registry: Registry, web: Web) -> None:
-    made = publication(STRANGER)
-    await upload(registry, STRANGER, made)
+    statement = publication(STRANGER)
+    await upload(registry, STRANGER, statement)
     await registry.pool.execute("update pending_blobs set expires = now() + interval '150 seconds'")
     before = await registry.pool.fetch("select sha256, expires from pending_blobs order by sha256")
-    elsewhere = msgspec.structs.replace(made.body, uri=publication(ALICE).body.uri)  # in a namespace of somebody else
-    for agent, body in ((STRANGER, elsewhere), (domain_signer("nohost.example"), made.body)):
+    elsewhere = msgspec.structs.replace(statement.body, uri=publication(ALICE).body.uri)  # in a namespace of somebody else
+    for agent, body in ((STRANGER, elsewhere), (domain_signer("nohost.example"), statement.body)):
         assert isinstance(await _outcome(registry, agent.statement(body).leaf), str)
     assert await registry.pool.fetch("select sha256, expires from pending_blobs order by sha256") == before
     await registry.pool.execute("update pending_blobs set expires = now() + interval '60 seconds'")
-    assert (await refuse(registry, STRANGER.statement(made.body))).code == "blob.missing", "it might be gone before it is logged"
+    assert (await refuse(registry, STRANGER.statement(statement.body))).code == "blob.missing", (
+        "it might be gone before it is logged"
+    )
 
 
 async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
@@ -48,13 +50,13 @@ async def _outcome(registry: Registry, leaf: bytes) -> str | Logged:
 
 
 @pytest.mark.threat(82)
-async def test_when_strangers_fill_the_room_for_uploads_a_did_is_still_learned(registry: Registry, web: Web) -> None:
+async def test_a_did_is_learned_while_strangers_fill_the_uploads(registry: Registry, web: Web) -> None:
     await registry.pool.execute(
         "insert into pending_blobs (sha256, size, expires) values ($1, $2, now() + interval '1 hour')", b"\0" * 32, MAX_WAITING
     )
-    made = publication(STRANGER)
+    statement = publication(STRANGER)
     with pytest.raises(Unavailable) as error:
-        await upload(registry, STRANGER, made)
+        await upload(registry, STRANGER, statement)
     assert error.value.code == "quota.sender"
     web.serve(ALICE)
     await log(registry, kinds.Grant("alice.example", STRANGER.did), ALICE)
@@ -86,8 +88,8 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def one_upload(agent: Signer, number: int) -> tuple[str, bytes, bytes]:
     """The digest of a document, the document, and a statement that names it."""
-    made = publication(agent, f"protocol-{number}")  # of one length for every number below ten
-    return made.body.document.sha256, made.document, agent.statement(made.body).leaf
+    statement = publication(agent, f"protocol-{number}")  # of one length for every number below ten
+    return statement.body.document.sha256, statement.document, agent.statement(statement.body).leaf
 
 
 async def send(registry: Registry, agent: Signer, number: int, source: str) -> None:
@@ -122,8 +124,8 @@ async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Re
     for name, number, source in greedy:
         await send(registry, key_signer(name), number, source)
     await send(registry, STRANGER, 3, "198.51.100.1")
-    kept = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
-    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    expected_uploads = {one_upload(key_signer(name), number)[0] for name, number, _ in greedy[:2]}
+    assert await waiting(registry) == expected_uploads | {one_upload(STRANGER, 3)[0]}
     digest, data, _ = one_upload(key_signer("greedy 2"), 2)
     assert not await registry.blobs.get(digest) and data
     # The greedy network gets nothing back by it: its next upload would make it the greediest again.
@@ -132,7 +134,7 @@ async def test_the_newest_upload_of_the_greediest_network_falls_out(registry: Re
     assert refused.value.code == "quota.sender"
     # Nor by claiming the bytes of another one.
     await send(registry, STRANGER, 3, "198.51.100.1")
-    assert await waiting(registry) == kept | {one_upload(STRANGER, 3)[0]}
+    assert await waiting(registry) == expected_uploads | {one_upload(STRANGER, 3)[0]}
 
 
 class SlowStore:
@@ -164,29 +166,29 @@ async def test_many_uploads_expire_in_steps_that_each_last(registry: Registry) -
 @pytest.mark.threat(82)
 async def test_a_chain_of_bases_is_bounded(registry: Registry, tmp_path: Path) -> None:
     def based(version: int, base: kinds.Publish | None) -> Publication:
-        made = publication(STRANGER, version=f"{version}.0")
+        statement = publication(STRANGER, version=f"{version}.0")
         body = kinds.Publish(
-            made.body.uri,
-            made.body.topic,
-            blob(made.document),
-            blob(made.card),
+            statement.body.uri,
+            statement.body.topic,
+            blob(statement.document),
+            blob(statement.card),
             "negotiated",
             base=kinds.Base(base.uri, base.document.sha256) if base else None,
         )
-        return Publication(body, made.document, made.card)
+        return Publication(body, statement.document, statement.card)
 
     base: kinds.Publish | None = None
     for version in range(MAX_BASES + 1):
-        made = based(version, base)
-        outcome = await publish(registry, STRANGER, made)
+        statement = based(version, base)
+        outcome = await publish(registry, STRANGER, statement)
         assert isinstance(outcome, Logged), outcome
-        base = made.body
+        base = statement.body
     last = based(MAX_BASES + 1, base)
     await upload(registry, STRANGER, last)
     assert (await refuse(registry, STRANGER.statement(last.body))).code == "publish.base"
     first, second = based(100, None), based(101, based(100, None).body)
-    for made in (first, second):
-        await upload(registry, STRANGER, made)
-    outcomes = await registry.submit([STRANGER.statement(made.body).leaf for made in (first, second)])
+    for statement in (first, second):
+        await upload(registry, STRANGER, statement)
+    outcomes = await registry.submit([STRANGER.statement(statement.body).leaf for statement in (first, second)])
     assert isinstance(outcomes[0], Logged)
     assert not isinstance(outcomes[1], Logged) and outcomes[1].code == "protocol.unknown"

@@ -26,7 +26,7 @@ from treaty_handler import Effect, Event
 
 
 def handlers(registry: SimulatedRegistry) -> list[kinds.Handler]:
-    return [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler)]
+    return [statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)]
 
 
 @pytest.mark.threat(33)
@@ -47,7 +47,7 @@ async def test_the_only_handler_that_was_taken_back_is_refused(tmp_path: Path, s
     assert (await refused_at(9, registry, tmp_path)).code == f"status.{state}"
 
 
-async def test_an_older_handler_takes_the_place_of_one_that_was_taken_back(tmp_path: Path) -> None:
+async def test_an_older_handler_replaces_a_withdrawn_one(tmp_path: Path) -> None:
     registry = with_echo()
     registry.attach(release="2")
     registry.add(kinds.Status(uri_of(), "yanked", wheel=handlers(registry)[1].wheel.sha256), ALICE)
@@ -147,7 +147,7 @@ async def refused_between(provider: Party, visitor: Party, *offered: str) -> str
 
 @pytest.mark.threat(33)
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
-async def test_an_agent_that_learned_of_it_serves_it_no_longer_and_its_other_protocols_go_on(tmp_path: Path, state: str) -> None:
+async def test_an_agent_stops_serving_a_withdrawn_version_alone(tmp_path: Path, state: str) -> None:
     registry = with_echo()
     provider, visitor, source = two_agents(registry, tmp_path)
     await provider.agent.prepare()
@@ -165,7 +165,7 @@ async def test_an_agent_that_learned_of_it_serves_it_no_longer_and_its_other_pro
 
 
 @pytest.mark.threat(33)
-async def test_an_agent_that_is_told_of_it_when_a_session_begins_serves_it_no_longer(tmp_path: Path) -> None:
+async def test_a_session_start_can_reveal_a_withdrawn_version(tmp_path: Path) -> None:
     registry = with_echo()
     provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)
     await provider.agent.prepare()
@@ -180,7 +180,7 @@ async def test_an_agent_that_is_told_of_it_when_a_session_begins_serves_it_no_lo
 
 
 @pytest.mark.threat(33)
-async def test_an_agent_that_only_runs_learns_of_it_and_ends_those_sessions_alone(tmp_path: Path) -> None:
+async def test_a_running_agent_ends_withdrawn_sessions_alone(tmp_path: Path) -> None:
     registry = with_echo()
     provider, visitor, _ = two_agents(registry, tmp_path, max_age=600)
     registry.now -= 400  # of 600: the proofs are due to be renewed
@@ -211,17 +211,15 @@ async def test_a_client_by_topic_is_told_that_it_was_taken_back(tmp_path: Path) 
     registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
     visitor = party("visitor", tmp_path, protocols=cast(Any, fetcher(registry, tmp_path / "of-visitor")))
     near, _ = memory.pair()
-    with pytest.raises(NotFound) as told:
+    with pytest.raises(NotFound) as error:
         async with visitor.agent.connect_over(near, topic=TOPIC):
             pass
-    assert told.value.code == "agent.no-candidates"
-    assert f"{uri_of()} was revoked" in told.value.message
+    assert error.value.code == "agent.no-candidates"
+    assert f"{uri_of()} was revoked" in error.value.message
     await visitor.agent.aclose()
 
 
-async def test_a_registry_that_is_away_says_nothing_against_what_an_agent_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_absent_registry_withdraws_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(request: httpx.Request) -> tuple[int, bytes]:
         raise httpx.ConnectError("nobody listens", request=request)
 

@@ -57,13 +57,13 @@ def promtool(*arguments: object) -> None:
 
 
 def rules() -> list[dict[str, Any]]:
-    found = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
-    return [rule for group in found["groups"] for rule in group["rules"]]
+    document = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+    return [rule for group in document["groups"] for rule in group["rules"]]
 
 
 def panels() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
-    return [panel for panel in found if panel["type"] != "row"]
+    boards: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    return [panel for panel in boards if panel["type"] != "row"]
 
 
 def expressions() -> Iterator[str]:
@@ -131,9 +131,7 @@ async def test_a_fault_of_the_record_is_named_as_its_own(registry: Registry, mon
             await asyncio.sleep(0.1)
 
 
-async def test_readiness_names_the_database_before_what_follows_from_it(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readiness_names_the_database_first(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> None:
         raise asyncpg.InterfaceError("hangs")
 
@@ -184,7 +182,7 @@ def test_each_alert_has_an_entry_in_the_runbook() -> None:
 
 
 @pytest.mark.deep
-def test_prometheus_takes_the_configuration_and_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
+def test_each_alert_fires_on_its_fault_and_ends(tmp_path: Path) -> None:
     promtool("check", "config", DEPLOY / "prometheus" / "prometheus.yml")
     cases = {
         "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
@@ -211,12 +209,12 @@ def test_a_cause_is_one_page() -> None:
     """Of the alerts of one fault, Alertmanager sends one page: the others are held back by the rules of inhibition."""
     severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
     config = yaml.safe_load((DEPLOY / "prometheus" / "alertmanager.yml").read_text())
-    held = [(names(rule["source_matchers"]), names(rule["target_matchers"])) for rule in config["inhibit_rules"]]
-    assert {name for sources, targets in held for name in sources | targets} <= set(severity)
-    assert not any(sources & targets for sources, targets in held), "an alert must not hold itself back"
+    inhibitions = [(names(rule["source_matchers"]), names(rule["target_matchers"])) for rule in config["inhibit_rules"]]
+    assert {name for sources, targets in inhibitions for name in sources | targets} <= set(severity)
+    assert not any(sources & targets for sources, targets in inhibitions), "an alert must not hold itself back"
     for case in CASES:
         fires = set(case.fires)
-        sent = {name for name in fires if not any(sources & fires and name in targets for sources, targets in held)}
+        sent = {name for name in fires if not any(sources & fires and name in targets for sources, targets in inhibitions)}
         assert sum(severity[name] == "page" for name in sent) <= 1, case.name
         assert not sent or len(sent) == 1, case.name
 

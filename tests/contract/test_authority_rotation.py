@@ -46,7 +46,7 @@ async def _pins_its_root(registry: Registry) -> None:
 
 
 @pytest.mark.threat(324)
-async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_end(place: Place) -> None:
+async def test_each_authority_step_survives_a_restart(place: Place) -> None:
     async with place.open() as registry:
         first, pinned = registry.authority.public, registry.trusted_root
     assert prepare(place.keys, [AUTHORITY])[0].startswith("authority ")
@@ -94,7 +94,7 @@ async def test_each_step_survives_a_restart_and_the_old_authority_leaves_at_the_
 
 
 @pytest.mark.threat(322)
-async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(place: Place, tmp_path: Path) -> None:
+async def test_an_authority_without_agreement_changes_nothing(place: Place, tmp_path: Path) -> None:
     async with place.open() as registry:
         operator, before = load_operator(place.keys), registry.keys.newest
         assert before.clock
@@ -115,7 +115,7 @@ async def test_a_rotation_to_an_authority_that_did_not_agree_changes_nothing(pla
 
 
 @pytest.mark.threat(324)
-async def test_a_node_without_the_next_authority_certifies_nothing_after_the_overlap(place: Place, tmp_path: Path) -> None:
+async def test_a_node_without_the_next_authority_certifies_nothing(place: Place, tmp_path: Path) -> None:
     async with place.open():
         copy_keys(place.keys, tmp_path / "other" / "keys")
     prepare(place.keys, [AUTHORITY])
@@ -146,12 +146,12 @@ PUBLIC = (
 @pytest.mark.threat(302, 324)
 async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place, postgres: Postgres, tmp_path: Path) -> None:
     place.web.serve(ALICE)
-    made, data = publication(ALICE), tmp_path / "mirror"
+    statement, data = publication(ALICE), tmp_path / "mirror"
     async with postgres.fresh() as other:
         settings = settings_for(data, other, None)
         async with place.open() as registry, serving(registry, free_port()) as url:
             old = RegistryName(url, registry.log_key)
-            await publish(registry, ALICE, made)
+            await publish(registry, ALICE, statement)
             prepare(place.keys, [*ROLES, AUTHORITY])
             await registry.rotate(OVERLAP)
             # Started after the rotation: it finds the pinned root in what the registry serves.
@@ -193,4 +193,4 @@ async def test_a_mirror_follows_and_is_promoted_after_the_rotation(place: Place,
             await moved(registry, 2)
             TrustedRegistries(tmp_path / "home").add(RegistryName(f"https://{registry.origin}", registry.log_key))
             async with agent(tmp_path / "home", registry, place.time) as reader:
-                assert await reader.document(made.body.uri) == made.document
+                assert await reader.document(statement.body.uri) == statement.document

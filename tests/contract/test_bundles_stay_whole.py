@@ -60,8 +60,8 @@ class Reader:
         """What a bundle is found to lack when leaves are taken out of it."""
         bundle = parse_bundle((await self._api.get(path)).content)
         leaves = tuple(leaf for leaf in bundle.leaves if leaf.index not in indexes)
-        kept = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
-        answer = RegistryAnswer(examine(kept, self.trusted, now=None, max_age=0), kept.uri, kept.topic)
+        rest = Bundle(bundle.checkpoint, leaves, bundle.blobs, bundle.uri, bundle.topic)
+        answer = RegistryAnswer(examine(rest, self.trusted, now=None, max_age=0), rest.uri, rest.topic)
         return [leaf.index for leaf in left_out(answer, self._seen.about(self.origin, answer.subjects))]
 
 
@@ -96,15 +96,15 @@ async def test_a_protocol_with_more_handlers_than_a_bundle_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = Reader(api, registry, tmp_path)
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     for release in range(3):
-        theirs = await attach(api, bob, made, f"9.{release}")
+        theirs = await attach(api, bob, statement, f"9.{release}")
         await reader.read(PATH)
     assert isinstance(theirs.body, Handler)
-    await say(api, bob, kinds.Status(made.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
+    await say(api, bob, kinds.Status(statement.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
     for release in range(few + 2):
-        await attach(api, alice, made, str(release))
+        await attach(api, alice, statement, str(release))
         bundle = await reader.read(PATH)
     handlers = of_kind(bundle, Handler)
     assert len(handlers) == few
@@ -127,8 +127,8 @@ async def test_a_topic_with_more_protocols_than_a_bundle_holds(
 ) -> None:
     reader = Reader(api, registry, tmp_path)
     early = [publication(alice, f"early-{number}") for number in range(3)]
-    for made in early:
-        await publish(api, alice, made)
+    for statement in early:
+        await publish(api, alice, statement)
     await publish(api, bob, publication(bob, "first"))
     await say(api, alice, kinds.Status(early[1].body.uri, "deprecated"))
     await reader.read(BY_TOPIC)
@@ -169,9 +169,9 @@ async def test_a_topic_of_versions_that_are_based_on_those_before(
     for number in range(1, 2 * few):
         chain.append(based_on(chain[-1], publication(alice, f"version-{number}")))
         await publish(api, alice, chain[-1])
-        made = await say(api, alice, kinds.Status(chain[-1].body.uri, "deprecated"))
+        statement = await say(api, alice, kinds.Status(chain[-1].body.uri, "deprecated"))
         bundle = await reader.read(BY_TOPIC)
-        indexes[number] = next(leaf.index for leaf in bundle.leaves if leaf.leaf == made.leaf)
+        indexes[number] = next(leaf.index for leaf in bundle.leaves if leaf.leaf == statement.leaf)
     published = of_kind(bundle, Publish)
     assert len(published) == len(chain), "every one is the base of another, or the newest"
     assert of_kind(bundle, kinds.Status) == [indexes[number] for number in range(few, 2 * few)]
@@ -179,7 +179,7 @@ async def test_a_topic_of_versions_that_are_based_on_those_before(
         assert await reader.lacks(BY_TOPIC, indexes[number]) == [indexes[number]], "being a base takes nothing out of the list"
     evidence = examine(bundle, reader.trusted, now=None, max_age=0)
     assert {protocol.uri for protocol in view_topic(bundle, TOPIC, evidence).protocols} == {
-        made.body.uri for made in chain[few:]
+        statement.body.uri for statement in chain[few:]
     }, "those without statuses are not offered"
     chain.append(based_on(chain[-1], publication(alice, "newest")))
     await publish(api, alice, chain[-1])
@@ -206,8 +206,8 @@ async def test_everything_else_that_may_happen(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer, tmp_path: Path
 ) -> None:
     reader = Reader(api, registry, tmp_path)
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
 
     async def both() -> None:
         await reader.read(PATH)
@@ -218,23 +218,25 @@ async def test_everything_else_that_may_happen(
     await say(api, alice, kinds.Grant("alice.example", alice.did))
     await publish(api, bob, publication(alice, "guest"))
     await both()
-    first = await attach(api, alice, made)
+    first = await attach(api, alice, statement)
     assert isinstance(first.body, Handler)
     for state in ("deprecated", "yanked", "active"):
-        await say(api, alice, kinds.Status(made.body.uri, state))
-        await say(api, alice, kinds.Status(made.body.uri, state, wheel=first.body.wheel.sha256))
+        await say(api, alice, kinds.Status(statement.body.uri, state))
+        await say(api, alice, kinds.Status(statement.body.uri, state, wheel=first.body.wheel.sha256))
         await both()
     renamed = Signer(alice.did, f"{alice.did}#key-2", alice.private_key)  # the same key, so the same tenure
     web.serve(renamed)
-    await attach(api, renamed, made, "2")
+    await attach(api, renamed, statement, "2")
     await both()
     for seq in range(2):
-        await log(registry, ballot(registry, seq, made.body.document.sha256), renamed)
+        await log(registry, ballot(registry, seq, statement.body.document.sha256), renamed)
         await registry.decide()
         await both()
 
 
-def based_on(base: Publication, made: Publication) -> Publication:
+def based_on(base: Publication, publication: Publication) -> Publication:
     pinned = kinds.Base(base.body.uri, base.body.document.sha256)
-    body = kinds.Publish(made.body.uri, made.body.topic, made.body.document, made.body.card, "negotiated", base=pinned)
-    return Publication(body, made.document, made.card)
+    body = kinds.Publish(
+        publication.body.uri, publication.body.topic, publication.body.document, publication.body.card, "negotiated", base=pinned
+    )
+    return Publication(body, publication.document, publication.card)

@@ -45,23 +45,23 @@ async def treaty(
 @pytest.fixture
 async def agents(registry: Registry, web: Web) -> tuple[Signer, ...]:
     """Four agents who confirm one another: each has earned an eighth. What they speak is published by the first of them."""
-    made = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
-    web.serve(*made)
-    publication_ = publication(made[0])
-    await publish(registry, made[0], publication_)
-    for number, pair in enumerate((made[:2], made[2:])):
+    signers = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
+    web.serve(*signers)
+    publication_ = publication(signers[0])
+    await publish(registry, signers[0], publication_)
+    for number, pair in enumerate((signers[:2], signers[2:])):
         nid, document = hex_digest(b"%d" % number), publication_.body.document.sha256
         await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *pair)
     await registry.decide()
-    return made
+    return signers
 
 
 async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
     alpha, bravo, charlie, _ = agents
-    shown = await treaty("standing", alpha.did)
-    assert f"0.125 full credits  {alpha.did}" in shown
-    assert f"an independent pair with {charlie.did} reported it too" in shown
-    assert TOPIC in shown
+    output = await treaty("standing", alpha.did)
+    assert f"0.125 full credits  {alpha.did}" in output
+    assert f"an independent pair with {charlie.did} reported it too" in output
+    assert TOPIC in output
     value = json.loads(await treaty("standing", bravo.did, "--json"))
     assert (value["principal"], value["epoch"], value["standing"]) == (bravo.did, 0, str(ONE // 8))
     assert [(credit["with"], credit["now"]) for credit in value["credits"]] == [(charlie.did, str(ONE // 8))]
@@ -70,24 +70,24 @@ async def test_every_credit_is_explained(treaty: Treaty, agents: tuple[Signer, .
     assert "did:wba:nobody.example weighs nothing at the end of epoch 0: it had no logged identity then" in " ".join(
         nobody.split()
     )
-    assert int(value["weight"]) == ONE and "weighs nothing" not in shown
+    assert int(value["weight"]) == ONE and "weighs nothing" not in output
 
 
-async def test_a_did_key_is_told_that_it_has_no_vote_and_how_to_get_one(
+async def test_a_did_key_has_no_vote_and_learns_how_to_get_one(
     treaty: Treaty, agents: tuple[Signer, ...], tmp_path: Path
 ) -> None:
     (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
-    made = json.loads(await treaty("identity", "new", "--json"))
+    data = json.loads(await treaty("identity", "new", "--json"))
     for command in (("standing",), ("topic", TOPIC, "--explain")):
-        shown = " ".join((await treaty(*command)).split())
-        assert f"{made['did']} weighs nothing: a did:key costs nothing, so it has no vote" in shown
-        assert "treaty identity new DOMAIN" in shown
+        text = " ".join((await treaty(*command)).split())
+        assert f"{data['did']} weighs nothing: a did:key costs nothing, so it has no vote" in text
+        assert "treaty identity new DOMAIN" in text
     assert "weighs nothing" not in await treaty("topic", TOPIC)
 
 
 async def test_nothing_is_said_of_a_domain_before_the_first_decision(treaty: Treaty) -> None:
-    shown = await treaty("standing", "did:wba:alpha.example")
-    assert "no epoch is decided yet" in shown and "weighs nothing" not in shown
+    output = await treaty("standing", "did:wba:alpha.example")
+    assert "no epoch is decided yet" in output and "weighs nothing" not in output
     assert "weighs nothing" in await treaty("standing", "did:key:z6MkjyTpHx6BmHdLnnD7G9qotifQ5vGQMM5YpQxoauiQAjc4")
 
 
@@ -106,13 +106,13 @@ async def test_all_pages_of_credits_are_shown(
 
 
 async def test_speakers_are_found_by_hash_by_uri_and_by_topic(treaty: Treaty, agents: tuple[Signer, ...]) -> None:
-    made = publication(agents[0]).body
-    found = [json.loads(await treaty("speakers", name, "--json")) for name in (made.document.sha256, made.uri, TOPIC)]
-    assert found[0] == found[1] == found[2]
-    assert {speaker["did"] for speaker in found[0]["speakers"]} == {agent.did for agent in agents}
-    shown = await treaty("speakers", TOPIC)
-    assert all(agent.did in shown for agent in agents)
-    assert shown.count("0.125") == 4
+    body = publication(agents[0]).body
+    answers = [json.loads(await treaty("speakers", name, "--json")) for name in (body.document.sha256, body.uri, TOPIC)]
+    assert answers[0] == answers[1] == answers[2]
+    assert {speaker["did"] for speaker in answers[0]["speakers"]} == {agent.did for agent in agents}
+    output = await treaty("speakers", TOPIC)
+    assert all(agent.did in output for agent in agents)
+    assert output.count("0.125") == 4
     assert "No agent has reported another/topic here." in await treaty("speakers", "another/topic")
 
 
@@ -124,7 +124,7 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("reports", "told"),
+    ("reports", "sentence"),
     [
         (
             (),
@@ -142,20 +142,20 @@ async def test_a_name_that_means_nothing_is_refused(treaty: Treaty, capsys: pyte
         ),
     ],
 )
-async def test_a_topic_that_starves_names_its_pairs_and_how_many_are_missing(
-    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], told: str
+async def test_a_starving_topic_names_its_missing_pairs(
+    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path, reports: tuple[str, ...], sentence: str
 ) -> None:
     (tmp_path / "home" / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
     known = {name: domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")}
     web.serve(*known.values())
-    made = publication(known["alpha"])
-    await publish(registry, known["alpha"], made)
+    statement = publication(known["alpha"])
+    await publish(registry, known["alpha"], statement)
     await registry.append(CertificateLeaf(bytes(600)).encode())  # no statement
     for number, pair in enumerate(reports):
-        nid, document = hex_digest(b"%d" % number), made.body.document.sha256
+        nid, document = hex_digest(b"%d" % number), statement.body.document.sha256
         signers = [known.get(name) or key_signer(name) for name in pair.split()]
         await log(registry, kinds.Report(TOPIC, nid, document, "agreed", 0, registry.head.note.decode()), *signers)
-    assert told in " ".join((await treaty("topic", TOPIC, "--explain")).split())
+    assert sentence in " ".join((await treaty("topic", TOPIC, "--explain")).split())
     value = json.loads(await treaty("topic", TOPIC, "--explain", "--json"))
     assert value["needed_pairs"] == 3
     domains = {tuple(sorted(known[name].did for name in pair.split())) for pair in reports if "key" not in pair}

@@ -53,8 +53,8 @@ async def treaty(
     treaty = Treaty(tmp_path, capsys)
     async with serving(registry, free_port()) as url:
         for name in ("alice", "bob"):
-            made = await treaty.told(name, "identity", "new", f"{name}.example", "--document", str(tmp_path / f"{name}.json"))
-            web.documents[made["did"]] = (tmp_path / f"{name}.json").read_bytes()
+            answer = await treaty.told(name, "identity", "new", f"{name}.example", "--document", str(tmp_path / f"{name}.json"))
+            web.documents[answer["did"]] = (tmp_path / f"{name}.json").read_bytes()
             await treaty.says(name, "trust", "add", f"{url}#{registry.log_key}")
             (tmp_path / name / "policy.toml").write_text("max_age = 1_000_000_000\n")  # the registry's clock stands still
         yield treaty
@@ -70,19 +70,19 @@ def signer(homes: Path, name: str) -> Signer:
 async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
     own = signer(tmp_path, "alice")
     old, new = publication(own), publication(own, version="2.0")
-    for made in (old, new):
-        await publish(registry, own, made)
+    for statement in (old, new):
+        await publish(registry, own, statement)
     uri, successor = old.body.uri, new.body.uri
     done = await treaty.told("alice", "deprecate", uri, "--successor", successor)
     assert (done["state"], done["successor"], done["index"]) == ("deprecated", successor, registry.head.size - 1)
     assert "deprecated" in await treaty.says("bob", "search", "--topic", TOPIC)
     assert f"deprecated, successor {successor}" in await treaty.says("bob", "topic", TOPIC)
     await treaty.says("alice", "yank", uri)
-    found = await treaty.told("bob", "search", "--topic", TOPIC)
-    assert [each["uri"] for each in found["protocols"]] == [successor]
-    shown = await treaty.told("bob", "topic", TOPIC)
-    assert [(p["uri"], p["status"]) for p in shown["protocols"]] == [(successor, "active")]
-    assert [(p["uri"], p["status"]) for p in shown["taken_back"]] == [(uri, "yanked")]
+    answer = await treaty.told("bob", "search", "--topic", TOPIC)
+    assert [each["uri"] for each in answer["protocols"]] == [successor]
+    output = await treaty.told("bob", "topic", TOPIC)
+    assert [(p["uri"], p["status"]) for p in output["protocols"]] == [(successor, "active")]
+    assert [(p["uri"], p["status"]) for p in output["taken_back"]] == [(uri, "yanked")]
     assert f"{uri} yanked" in await treaty.says("bob", "topic", TOPIC)
     await treaty.says("alice", "revoke", uri)
     assert await treaty.refused("bob", "fetch", uri) in ("status.revoked", "policy.publisher", "bundle.no-handler")
@@ -92,18 +92,18 @@ async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, 
 
 async def test_nobody_elses_protocol_is_yanked(treaty: Treaty, registry: Registry, tmp_path: Path) -> None:
     own, stranger = signer(tmp_path, "alice"), signer(tmp_path, "bob")
-    made = publication(own)
-    await publish(registry, own, made)
+    statement = publication(own)
+    await publish(registry, own, statement)
     await publish(registry, stranger, publication(stranger))
     before = await contents(registry)
     for command in ("yank", "deprecate", "revoke", "activate"):
-        assert await treaty.refused("bob", command, made.body.uri) == "publish.not-entitled"
-    assert await treaty.refused("bob", "yank", made.body.uri, "--wheel", "00" * 32) == "statement.no-target"
-    assert await treaty.refused("alice", "yank", made.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
+        assert await treaty.refused("bob", command, statement.body.uri) == "publish.not-entitled"
+    assert await treaty.refused("bob", "yank", statement.body.uri, "--wheel", "00" * 32) == "statement.no-target"
+    assert await treaty.refused("alice", "yank", statement.body.uri.replace("1.0", "9.9")) == "protocol.unknown"
     assert await treaty.refused("alice", "yank", "greeting") == "protocol.name"
-    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", made.body.uri) == "statement.form"
-    missing = made.body.uri.replace("1.0", "9.9")
-    assert await treaty.refused("alice", "deprecate", made.body.uri, "--successor", missing) == "protocol.unknown"
+    assert await treaty.refused("alice", "deprecate", statement.body.uri, "--successor", statement.body.uri) == "statement.form"
+    missing = statement.body.uri.replace("1.0", "9.9")
+    assert await treaty.refused("alice", "deprecate", statement.body.uri, "--successor", missing) == "protocol.unknown"
     assert await contents(registry) == before
 
 
@@ -111,12 +111,12 @@ async def test_a_grant_is_made_listed_and_taken_back(treaty: Treaty, registry: R
     own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
     assert "No grant" in await treaty.says("alice", "grants")
     assert await treaty.refused("alice", "ungrant", guest.did) == "statement.no-target"
-    made = await treaty.told("alice", "grant", guest.did)
-    assert (made["namespace"], made["to"], made["withdrawn"]) == ("alice.example", guest.did, False)
+    answer = await treaty.told("alice", "grant", guest.did)
+    assert (answer["namespace"], answer["to"], answer["withdrawn"]) == ("alice.example", guest.did, False)
     for who in ("alice", "bob"):
         (listed,) = (await treaty.told(who, "grants"))["grants"]
         assert (listed["namespace"], listed["to"], listed["by"]) == ("alice.example", guest.did, own.did)
-        assert (listed["statement"], listed["index"]) == (made["statement"], made["index"])
+        assert (listed["statement"], listed["index"]) == (answer["statement"], answer["index"])
     await publish(registry, guest, publication(own))
     assert "may no longer publish in alice.example" in await treaty.says("alice", "ungrant", guest.did)
     assert (await treaty.told("bob", "grants"))["grants"] == []
@@ -132,9 +132,9 @@ async def test_the_order_in_the_log_decides_about_a_publish_in_flight(treaty: Tr
     await treaty.told("alice", "grant", guest.did)
     first, second = publication(own), publication(own, version="2.0")
     taken_back = own.statement(kinds.Grant("alice.example", guest.did, withdrawn=True))
-    for made in (first, second):
-        for digest, data in made.blobs.items():
-            await registry.put_blob(digest, guest.statement(made.body).leaf, data)
+    for statement in (first, second):
+        for digest, data in statement.blobs.items():
+            await registry.put_blob(digest, guest.statement(statement.body).leaf, data)
     leaves = [guest.statement(first.body).leaf, taken_back.leaf, guest.statement(second.body).leaf]
     size = registry.head.size
     one, two, three = await registry.submit(leaves)
@@ -174,23 +174,21 @@ async def test_a_voter_who_is_not_heard_votes_by_a_witness(treaty: Treaty, regis
         assert (lost["index"], lost["failure"]["code"]) == (None, "quota.sender") and lost["stamps"]
         assert "Not logged yet" in await treaty.says("bob", "vouch", own.did)
         registry.intake.quota.take_from = full  # type: ignore[method-assign]
-        kept = sorted((tmp_path / "bob" / "stamped").iterdir())
-        assert {Stamped.parse(path.read_bytes()).statement.author.text for path in kept} == {voter.did} and len(kept) == 2
-        shown = tmp_path / "box.json"
-        shown.write_bytes((await witness.ask(b"", "GET", f"/{hex_digest(origin.encode())}/statements")).content)
+        files = sorted((tmp_path / "bob" / "stamped").iterdir())
+        assert {Stamped.parse(path.read_bytes()).statement.author.text for path in files} == {voter.did} and len(files) == 2
+        box = tmp_path / "box.json"
+        box.write_bytes((await witness.ask(b"", "GET", f"/{hex_digest(origin.encode())}/statements")).content)
     # What a witness shows, and what is kept, can be looked for in the log.
-    told = await treaty.told("alice", "audit", "--stamped", str(shown))
-    assert told["stamped"] == {"sought": 3, "logged": 1}
-    await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in kept])
+    answer = await treaty.told("alice", "audit", "--stamped", str(box))
+    assert answer["stamped"] == {"sought": 3, "logged": 1}
+    await registry.submit([Stamped.parse(path.read_bytes()).leaf for path in files])
     assert "2 of 2 are in the log" in await treaty.says("bob", "audit")
     assert not list((tmp_path / "bob" / "stamped").iterdir())
     assert await treaty.refused("bob", "audit", "--stamped", str(tmp_path / "nothing")) == "stamp.form"
 
 
 @pytest.mark.threat(130)
-async def test_a_domain_that_changed_hands_shows_no_grants_of_its_former_owner(
-    treaty: Treaty, registry: Registry, web: Web, tmp_path: Path
-) -> None:
+async def test_a_transferred_domain_shows_no_former_grants(treaty: Treaty, registry: Registry, web: Web, tmp_path: Path) -> None:
     own, guest = signer(tmp_path, "alice"), signer(tmp_path, "bob")
     await treaty.told("alice", "grant", guest.did)
     # Its first statement makes the guest known. Before that no owner of its domain is the former one.
@@ -203,8 +201,8 @@ async def test_a_domain_that_changed_hands_shows_no_grants_of_its_former_owner(
     assert listed["to"] == carol.did, "only what the new owner granted"
     assert (await treaty.told("bob", "grants"))["grants"] == []
     await log(registry, kinds.Grant("alice.example", guest.did), heir)
-    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
+    assert [row["to"] for row in (await treaty.told("bob", "grants"))["grants"]] == [guest.did]
     heir_of_guest = Signer(guest.did, f"{guest.did}#heir", key_signer("another heir").private_key)
     web.serve(heir_of_guest)
     await log(registry, kinds.Grant("bob.example", carol.did), heir_of_guest)
-    assert [made["to"] for made in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]
+    assert [row["to"] for row in (await treaty.told("bob", "grants"))["grants"]] == [carol.did]

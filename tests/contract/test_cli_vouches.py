@@ -39,9 +39,9 @@ async def test_an_agent_vouches_renews_and_withdraws(
         first = await told("vouch", alice.did)
         assert (first["to"], first["withdrawn"], first["seq"], first["epoch"]) == (alice.did, False, 0, 0)
         assert f"You vouch for {bob.did}" in await treaty("vouch", bob.did)
-        shown = await told("vouches", did)
-        assert [made["to"] for made in shown["vouches"]] == [bob.did, alice.did]
-        assert shown["vouches"][1]["statement"] == first["statement"]
+        answer = await told("vouches", did)
+        assert [vouch["to"] for vouch in answer["vouches"]] == [bob.did, alice.did]
+        assert answer["vouches"][1]["statement"] == first["statement"]
         assert "no longer" in await treaty("withdraw", "vouch", alice.did)
         assert alice.did not in await treaty("vouches")
         size = registry.head.size
@@ -65,8 +65,8 @@ async def test_an_agent_that_could_never_count_is_told_why(
             capsys.readouterr()
             with pytest.raises(SystemExit) as ended:
                 await asyncio.to_thread(main, [*command, *home])
-            said = " ".join(capsys.readouterr().err.split())
+            text = " ".join(capsys.readouterr().err.split())
             assert ended.value.code == 1
-            assert "did:key:" in said and "speaks for no principal" in said and "could never count" in said
-            assert "Sign with the DID of a domain of your own" in said, "it says what to do"
+            assert "did:key:" in text and "speaks for no principal" in text and "could never count" in text
+            assert "Sign with the DID of a domain of your own" in text, "it says what to do"
         assert await contents(registry) == before

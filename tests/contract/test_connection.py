@@ -95,7 +95,7 @@ async def test_too_large_a_message_does_not_arrive(pair: tuple[Connection, Conne
         await next_message(far)
 
 
-async def test_whoever_closes_gives_the_reason_and_what_was_sent_before_still_arrives(
+async def test_a_close_carries_its_reason_after_earlier_messages(
     pair: tuple[Connection, Connection],
 ) -> None:
     near, far = pair
@@ -146,15 +146,15 @@ async def test_cancelling_a_wait_loses_nothing(pair: tuple[Connection, Connectio
 
 async def test_a_connection_passes_from_one_owner_to_the_next(pair: tuple[Connection, Connection]) -> None:
     near, far = pair
-    former, owner = asyncio.Event(), asyncio.Event()
-    far.watch(former.set)
+    first_owner, owner = asyncio.Event(), asyncio.Event()
+    far.watch(first_owner.set)
     far.watch(owner.set)
     near.send("for the owner")
     while (message := far.receive()) is None:
         owner.clear()
         await owner.wait()
     assert message == "for the owner"
-    assert not former.is_set()
+    assert not first_owner.is_set()
 
 
 @pytest.mark.sample(2)
@@ -277,5 +277,5 @@ def _redirect(socket: ServerConnection, _: Request) -> Response:
     return response
 
 
-def test_a_lost_connection_is_one_of_the_errors_that_callers_know() -> None:
+def test_a_lost_connection_is_a_documented_error() -> None:
     assert issubclass(ConnectionLost, TreatyError)

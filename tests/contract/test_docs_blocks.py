@@ -34,6 +34,7 @@ STORY = "end_to_end/test_quickstarts.py"
 RUN = {
     ("README.md", "sh"): (5, "end_to_end/test_readme.py"),
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
+    ("docs/guides/a2a.md", "python"): (1, "unit/test_guide_a2a.py"),
     ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
     ("docs/guides/command-line.md", "sh"): (1, STORY),
@@ -95,17 +96,17 @@ class Block(NamedTuple):
 
 def blocks_of(page: str, text: str) -> list[Block]:
     """The fenced blocks of a page. A block within a block, as in an example of Markdown, is text."""
-    found, opened, start = list[Block](), "", 0
+    blocks, opened, start = list[Block](), "", 0
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         fence = re.match(r"\s*(`{3,})(.*)$", line)
         if fence and not opened:
             opened, start, language = fence[1], number, fence[2].strip()
         elif fence and len(fence[1]) >= len(opened) and not fence[2].strip():
-            found.append(Block(page, start, language, "\n".join(lines[start : number - 1])))
+            blocks.append(Block(page, start, language, "\n".join(lines[start : number - 1])))
             opened = ""
     assert not opened, f"{page}: the block of line {start} is not closed"
-    return found
+    return blocks
 
 
 BLOCKS = [
@@ -124,8 +125,8 @@ def is_run(block: Block) -> bool:
 
 
 def test_every_block_that_runs_has_a_test() -> None:
-    found = Counter((block.page, block.language) for block in BLOCKS if is_run(block))
-    assert dict(found) == {key: number for key, (number, _) in RUN.items()}
+    counter = Counter((block.page, block.language) for block in BLOCKS if is_run(block))
+    assert dict(counter) == {key: number for key, (number, _) in RUN.items()}
 
 
 @pytest.mark.parametrize(("page", "language"), RUN, ids=map(str, RUN))
@@ -140,8 +141,8 @@ def test_every_block_has_a_language_that_means_something() -> None:
 
 
 def test_a_shown_text_is_no_command() -> None:
-    shown = [block for block in BLOCKS if block.language in ("text", "markdown", "")]
-    assert [str(block) for block in shown if any(is_command(line) for line in block.text.splitlines())] == []
+    blocks = [block for block in BLOCKS if block.language in ("text", "markdown", "")]
+    assert [str(block) for block in blocks if any(is_command(line) for line in block.text.splitlines())] == []
 
 
 def test_no_command_stands_outside_a_block() -> None:
@@ -225,5 +226,5 @@ def test_a_wrong_command_is_found(line: str) -> None:
 
 
 def test_a_block_within_a_block_is_text() -> None:
-    found = blocks_of("x.md", "````\n```sh\nrm\n```\n````\n```sh\nls\n```\n")
-    assert [(block.line, block.language, block.text) for block in found] == [(1, "", "```sh\nrm\n```"), (6, "sh", "ls")]
+    blocks = blocks_of("x.md", "````\n```sh\nrm\n```\n````\n```sh\nls\n```\n")
+    assert [(block.line, block.language, block.text) for block in blocks] == [(1, "", "```sh\nrm\n```"), (6, "sh", "ls")]

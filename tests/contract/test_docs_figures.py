@@ -40,13 +40,13 @@ def figures(text: str) -> list[str]:
         for number, part in enumerate(parts)
         if not linking[number] and not (part.startswith("|") and linking[number - 1])
     ]
-    return [found for part in paragraphs for form in MEASURED for found in re.findall(form, part)]
+    return [figure for part in paragraphs for form in MEASURED for figure in re.findall(form, part)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_measured_figure_comes_from_the_bench(page: Path) -> None:
     allowed = LIMITS.get(page.relative_to(ROOT).as_posix(), ())
-    assert [found for found in figures(page.read_text(encoding="utf-8")) if not any(part in found for part in allowed)] == []
+    assert [figure for figure in figures(page.read_text(encoding="utf-8")) if not any(part in figure for part in allowed)] == []
 
 
 def test_figures_are_found() -> None:

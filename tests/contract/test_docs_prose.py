@@ -30,8 +30,8 @@ def relatives(text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_sentences_name_their_nouns(page: Path) -> None:
     text = completed(page.read_text(encoding="utf-8"))
-    found = relatives(text)
-    assert len(found) <= ALLOWED * (1 + len(words(text)) // 1000), found
+    hits = relatives(text)
+    assert len(hits) <= ALLOWED * (1 + len(words(text)) // 1000), hits
 
 
 def test_code_is_not_prose() -> None:

@@ -25,10 +25,10 @@ ATTEMPTS = 10
 
 
 async def test_a_document_from_memory_takes_few_calls(registry: Registry, api: BoundedClient, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
-    request = b"GET %b.md HTTP/1.1\r\nHost: registry.example\r\nAccept: */*\r\n\r\n" % path_of(made.body.uri).encode("ascii")
-    document = made.blobs[made.body.document.sha256]
+    statement = publication(alice)
+    await publish(api, alice, statement)
+    request = b"GET %b.md HTTP/1.1\r\nHost: registry.example\r\nAccept: */*\r\n\r\n" % path_of(statement.body.uri).encode("ascii")
+    document = statement.blobs[statement.body.document.sha256]
     calls = Counter[str]()
 
     def count(frame: FrameType, event: str, argument: object) -> None:

@@ -40,7 +40,7 @@ def test_a_changed_table_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["states", "flow", "election"])
-def test_a_picture_has_a_title_and_says_in_words_all_that_it_shows(name: str) -> None:
+def test_a_picture_has_a_title_and_a_full_description(name: str) -> None:
     root = ET.parse(ROOT / f"docs/{name}.svg").getroot()
     title, description = root.find(f"{SVG}title"), root.find(f"{SVG}desc")
     assert title is not None
@@ -88,7 +88,7 @@ def test_every_transition_is_in_the_picture() -> None:
 def test_no_two_arrows_lie_on_each_other() -> None:
     arrows = [Arrow(a, b, ("x",)) for a in "ABCD" for b in "ABCD" if a != b]
     text = draw("T", "D", [Diagram("T", list("ABCD"), arrows)])
-    paths = [tuple(map(int, found)) for found in re.findall(r'd="M(\d+) (\d+)H(\d+)V(\d+)H\d+"', text)]
+    paths = [tuple(map(int, numbers)) for numbers in re.findall(r'd="M(\d+) (\d+)H(\d+)V(\d+)H\d+"', text)]
     assert len(paths) == len(arrows)
     ports = [(edge, y) for edge, start, _, end in paths for y in (start, end)]
     assert len(set(ports)) == len(ports), "each arrow has a port of its own"
@@ -102,9 +102,9 @@ def test_no_two_arrows_lie_on_each_other() -> None:
 def test_a_picture_fits_a_page(name: str) -> None:
     """Of a wider picture the words would be too small to read."""
     text = (ROOT / f"docs/{name}.svg").read_text(encoding="utf-8")
-    found = re.search(r'viewBox="0 0 (\d+) \d+"', text)
-    assert found is not None
-    assert int(found[1]) <= diagrams.WIDTH
+    results = re.search(r'viewBox="0 0 (\d+) \d+"', text)
+    assert results is not None
+    assert int(results[1]) <= diagrams.WIDTH
 
 
 def test_the_architecture_is_that_of_the_import_linter() -> None:

@@ -85,7 +85,7 @@ def test_every_command_is_in_the_reference(program: App, page_part: str) -> None
     assert [name for name in commands if f"\n### {program.name[0]} {name}\n" not in text] == []
 
 
-def test_the_options_of_every_command_are_listed_once_and_each_command_has_an_example() -> None:
+def test_each_command_has_its_options_once_and_an_example() -> None:
     text = SITE["commands-treaty"]()
     assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
     assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1
@@ -98,10 +98,10 @@ def test_the_options_of_every_command_are_listed_once_and_each_command_has_an_ex
 
 @pytest.mark.parametrize("source", rules.SOURCES)
 def test_every_rule_has_a_row_and_a_test(source: str) -> None:
-    found = rules.rows(source)
-    assert [row.number for row in found] == list(range(1, rules.SOURCES[source] + 1))
-    assert [row.number for row in found if not row.tests] == []
-    assert {row.keyword for row in found} <= {"M", "S", "O", "–"}
+    table = rules.rows(source)
+    assert [row.number for row in table] == list(range(1, rules.SOURCES[source] + 1))
+    assert [row.number for row in table if not row.tests] == []
+    assert {row.keyword for row in table} <= {"M", "S", "O", "–"}
 
 
 def test_every_numbered_test_has_a_rule() -> None:
@@ -117,9 +117,9 @@ def test_numbers_in_names_are_read() -> None:
     assert rules.rules_of("test_the_table") == []
 
 
-@pytest.mark.parametrize("row", ["| 2 | a rule without a keyword |", "| 2 | M | a rule | `unit/test_x.py::test_y` |"])
+@pytest.mark.parametrize("row", ["2. a rule without a keyword", "2. **M** a rule `unit/test_x.py::test_y`"])
 def test_a_row_of_another_form_is_not_lost(monkeypatch: pytest.MonkeyPatch, row: str) -> None:
-    monkeypatch.setattr(rules, "present", lambda name: f"| 1 | M | a rule |\n{row}\n")
+    monkeypatch.setattr(rules, "present", lambda name: f"1. **M** a rule\n{row}\n")
     with pytest.raises(DriftError):
         rules.rows("000")
 
@@ -130,10 +130,10 @@ def test_every_page_of_the_decisions_is_in_their_index() -> None:
 
 
 def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
-    found = [row for section in threats.SECTIONS for row in threats.rows(section)]
-    numbers = [row.number for row in found]
+    rows = [row for section in threats.SECTIONS for row in threats.rows(section)]
+    numbers = [row.number for row in rows]
     assert len(numbers) == len(set(numbers)) > 100
-    assert [row.number for row in found if not row.tests] == []
+    assert [row.number for row in rows if not row.tests] == []
     assert {number for test in all_tests() for number in test.threats} <= set(numbers)
 
 

@@ -107,9 +107,9 @@ async def worker(pool: SandboxPool) -> Worker:
 async def test_the_package_is_whole_and_its_own(worker: Worker) -> None:
     session = await worker.open("client")
     await session.handle(Opened())
-    [told] = await session.handle(Call(call="1", operation="ask", arguments={"what": "package"}))
+    [effect] = await session.handle(Call(call="1", operation="ask", arguments={"what": "package"}))
     name = PACKAGE.package
-    assert told == Return(call="1", value=["deep", "grüß", f"/handler/{name}/__init__.py", f"{name}.wire"])
+    assert effect == Return(call="1", value=["deep", "grüß", f"/handler/{name}/__init__.py", f"{name}.wire"])
 
 
 async def test_events_go_in_and_effects_come_out(worker: Worker) -> None:
@@ -135,10 +135,10 @@ async def test_values_pass_unchanged(worker: Worker) -> None:
     session = await worker.open("client")
     await session.handle(Opened(at=5))
     value: dict[str, Any] = {"n": None, "t": True, "i": -(2**53) + 1, "f": 0.1, "s": "商品\n", "l": [[], {}], "o": {"": 1.0}}
-    [told] = await session.handle(Call(call="1", operation="ask", arguments=value))
-    assert told == Return(call="1", value=value)
-    assert isinstance(told, Return)
-    assert type(told.value["o"][""]) is float
+    [effect] = await session.handle(Call(call="1", operation="ask", arguments=value))
+    assert effect == Return(call="1", value=value)
+    assert isinstance(effect, Return)
+    assert type(effect.value["o"][""]) is float
 
 
 async def test_parameters_are_the_hosts_and_the_agreed_ones(worker: Worker) -> None:
@@ -146,10 +146,10 @@ async def test_parameters_are_the_hosts_and_the_agreed_ones(worker: Worker) -> N
     for _ in range(3):
         session = await worker.open("client", {"currency": "EUR", "peer": "did:wba:forged.example"})
         await session.handle(Opened())
-        [told] = await session.handle(Call(call="1", operation="ask", arguments={"what": "parameters"}))
-        assert isinstance(told, Return)
-        assert {**told.value, "seed": 0} == {"currency": "EUR", "local": LOCAL, "peer": PEER, "seed": 0}
-        seeds.add(told.value["seed"])
+        [effect] = await session.handle(Call(call="1", operation="ask", arguments={"what": "parameters"}))
+        assert isinstance(effect, Return)
+        assert {**effect.value, "seed": 0} == {"currency": "EUR", "local": LOCAL, "peer": PEER, "seed": 0}
+        seeds.add(effect.value["seed"])
     assert len(seeds) == 3
     assert all(len(bytes.fromhex(seed)) == 16 for seed in seeds)
     assert derive_id("0" * 32, 1) == "ce4b620fa96723c3"

@@ -22,7 +22,7 @@ from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOL = Path(__file__).parents[2] / "protocols" / "product-info" / "1.0"
 PRODUCT = {"productId": "P12345", "productName": "Laptop", "productDescription": "A laptop.", "price": 1299.99, "currency": "USD"}
-BOUNDS = {"calls": 3_400, "tasks": 7, "timers": 10}
+BOUNDS = {"calls": 2_800, "tasks": 5, "timers": 9}
 ATTEMPTS = 10
 
 
@@ -63,7 +63,7 @@ class Counting:
             self.counts["calls"] += 1
 
 
-async def test_a_resumed_handshake_without_code_takes_few_calls_tasks_and_timers(tmp_path: Path) -> None:
+async def test_a_code_free_resumption_takes_few_calls_and_tasks(tmp_path: Path) -> None:
     protocols = LocalProtocols([PROTOCOL])
     (uri,) = protocols.uris
     seller = Agent(Identity.create(), protocols, home=tmp_path / "seller")

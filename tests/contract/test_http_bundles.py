@@ -40,7 +40,7 @@ class Replayed:
     facts: Mapping[str, Fact]
 
     def bodies(self, kind: type[kinds.Body]) -> list[kinds.Body]:
-        return [made.body for made in self.statements if isinstance(made.body, kind)]
+        return [statement.body for statement in self.statements if isinstance(statement.body, kind)]
 
 
 async def fetch(api: httpx.AsyncClient, registry: Registry, path: str = PATH) -> Replayed:
@@ -55,16 +55,16 @@ async def fetch(api: httpx.AsyncClient, registry: Registry, path: str = PATH) ->
     statements = []
     for leaf in bundle.leaves:
         verify_inclusion(leaf.index, head.checkpoint.size, leaf_hash(leaf.leaf), leaf.proof, head.checkpoint.root)
-        made = statement.parse(leaf.leaf)
+        publication = statement.parse(leaf.leaf)
         keys: dict[str, bytes] = {}
-        for did in made.authors:
+        for did in publication.authors:
             keys |= keys_of(facts, did)
-        verified = statement.verify(made, keys)
-        if isinstance(made.body, Decision):
-            assert [did.text for did in made.authors] == [registry.operator]
+        verified = statement.verify(publication, keys)
+        if isinstance(publication.body, Decision):
+            assert [did.text for did in publication.authors] == [registry.operator]
         else:
             facts |= admit(facts, verified, leaf.index)
-        statements.append(made)
+        statements.append(publication)
     genesis = statements[0].body
     assert isinstance(genesis, Genesis)
     assert hex_digest(bundle.blobs[genesis.trusted_root]) == genesis.trusted_root
@@ -87,27 +87,27 @@ async def test_shared_caches_keep_proofs_and_no_seq(api: httpx.AsyncClient, regi
         assert (await api.get(path)).headers["cache-control"] == "no-cache", path
 
 
-async def test_a_bundle_proves_a_protocol_with_its_handlers_and_statuses(
+async def test_a_bundle_proves_a_protocol_and_its_handlers(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
-    own, theirs = await attach(api, alice, made), await attach(api, bob, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
+    own, theirs = await attach(api, alice, statement), await attach(api, bob, statement)
     assert isinstance(own.body, Handler) and isinstance(theirs.body, Handler)
     await publish(api, bob, publication(bob))  # has no place in the bundle
-    await say(api, alice, kinds.Status(made.body.uri, "deprecated"))
-    newest = await say(api, alice, kinds.Status(made.body.uri, "active"))
-    yanked = await say(api, bob, kinds.Status(made.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
-    found = await fetch(api, registry)
-    assert found.bundle.uri == made.body.uri and found.bundle.topic == "" and found.bundle.consistency is None
-    assert found.bodies(Publish) == [made.body]
-    assert found.bodies(Handler) == [own.body, theirs.body]
-    assert found.bodies(Status) == [newest.body, yanked.body], "the newest of each subject"
-    assert len(found.bodies(Parameters)) == 1 and found.bodies(Decision) == []
-    genesis = found.statements[0].body
+    await say(api, alice, kinds.Status(statement.body.uri, "deprecated"))
+    newest = await say(api, alice, kinds.Status(statement.body.uri, "active"))
+    yanked = await say(api, bob, kinds.Status(statement.body.uri, "yanked", wheel=theirs.body.wheel.sha256))
+    answer = await fetch(api, registry)
+    assert answer.bundle.uri == statement.body.uri and answer.bundle.topic == "" and answer.bundle.consistency is None
+    assert answer.bodies(Publish) == [statement.body]
+    assert answer.bodies(Handler) == [own.body, theirs.body]
+    assert answer.bodies(Status) == [newest.body, yanked.body], "the newest of each subject"
+    assert len(answer.bodies(Parameters)) == 1 and answer.bodies(Decision) == []
+    genesis = answer.statements[0].body
     assert isinstance(genesis, Genesis)
-    assert found.bundle.blobs.keys() == {
-        *made.blobs,
+    assert answer.bundle.blobs.keys() == {
+        *statement.blobs,
         own.body.bundle.sha256,
         theirs.body.bundle.sha256,
         genesis.trusted_root,
@@ -123,10 +123,10 @@ async def test_since_adds_the_proof_from_there(api: httpx.AsyncClient, registry:
         await say(api, alice, ballot(registry, seq))
     for path in (PATH, f"/topics/{TOPIC}.bundle"):
         for size, root in heads:
-            found = await fetch(api, registry, f"{path}?since={size}")
-            latest = open_checkpoint(found.bundle.checkpoint, registry.log_key).checkpoint
-            assert found.bundle.consistency is not None
-            verify_consistency(size, latest.size, root, latest.root, found.bundle.consistency)
+            answer = await fetch(api, registry, f"{path}?since={size}")
+            latest = open_checkpoint(answer.bundle.checkpoint, registry.log_key).checkpoint
+            assert answer.bundle.consistency is not None
+            verify_consistency(size, latest.size, root, latest.root, answer.bundle.consistency)
         size = registry.head.size
         assert (await fetch(api, registry, f"{path}?since={size}")).bundle.consistency == ()
         assert (await fetch(api, registry, f"{path}?since=0")).bundle.consistency == ()
@@ -137,9 +137,12 @@ async def test_a_guest_comes_with_the_grant(api: httpx.AsyncClient, registry: Re
     granted = await say(api, alice, kinds.Grant("alice.example", bob.did))
     plain = publication(alice)  # in alice's namespace, signed by bob
     await publish(api, bob, plain)
-    found = await fetch(api, registry)
-    assert found.bodies(kinds.Grant) == [granted.body]
-    assert [made.body.did for made in found.statements if isinstance(made.body, kinds.Identity)] == [alice.did, bob.did]
+    answer = await fetch(api, registry)
+    assert answer.bodies(kinds.Grant) == [granted.body]
+    assert [statement.body.did for statement in answer.statements if isinstance(statement.body, kinds.Identity)] == [
+        alice.did,
+        bob.did,
+    ]
 
 
 async def test_a_guest_comes_with_its_own_grant_and_the_newest_one(
@@ -148,18 +151,18 @@ async def test_a_guest_comes_with_its_own_grant_and_the_newest_one(
     """However often the owner changes its mind, a bundle has two of the statements, and they verify."""
 
     async def say_grant(number: int, withdrawn: bool) -> kinds.Body:
-        made = await say(api, alice, kinds.Grant("alice.example", bob.did, withdrawn), issued=NOW + number)
-        return made.body
+        statement = await say(api, alice, kinds.Grant("alice.example", bob.did, withdrawn), issued=NOW + number)
+        return statement.body
 
     first = await say_grant(0, False)
     await publish(api, bob, publication(alice))
     for number in range(1, 7):
         last = await say_grant(number, number % 2 == 1)
-    found = await fetch(api, registry)
-    assert found.bodies(kinds.Grant) == [first, last] and not last.withdrawn  # type: ignore[attr-defined]
+    answer = await fetch(api, registry)
+    assert answer.bodies(kinds.Grant) == [first, last] and not last.withdrawn  # type: ignore[attr-defined]
     newest = await say_grant(7, True)
-    found = await fetch(api, registry)
-    assert found.bodies(kinds.Grant) == [first, newest]
+    answer = await fetch(api, registry)
+    assert answer.bodies(kinds.Grant) == [first, newest]
 
 
 async def test_a_change_comes_with_what_it_changes(
@@ -171,24 +174,24 @@ async def test_a_change_comes_with_what_it_changes(
     await publish(api, alice, second)
     third = _based_on(second, publication(alice))
     await publish(api, alice, third)
-    found = await fetch(api, registry)
-    assert found.bodies(Publish) == [first.body, second.body, third.body]
-    assert third.body.document.sha256 in found.bundle.blobs and first.body.document.sha256 not in found.bundle.blobs
+    answer = await fetch(api, registry)
+    assert answer.bodies(Publish) == [first.body, second.body, third.body]
+    assert third.body.document.sha256 in answer.bundle.blobs and first.body.document.sha256 not in answer.bundle.blobs
 
 
 async def test_identities_come_in_the_order_they_were_logged(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
-    await attach(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
+    await attach(api, alice, statement)
     renamed = Signer(alice.did, f"{alice.did}#key-2", alice.private_key)  # the same key, so the same tenure
     web.serve(renamed)
-    await attach(api, renamed, made, "2")
-    found = await fetch(api, registry)
-    identities = [made.body for made in found.statements if isinstance(made.body, kinds.Identity)]
+    await attach(api, renamed, statement, "2")
+    answer = await fetch(api, registry)
+    identities = [statement.body for statement in answer.statements if isinstance(statement.body, kinds.Identity)]
     assert [(body.tenure, body.keys[0].id) for body in identities] == [(1, alice.key_id), (1, renamed.key_id)]
-    assert len(found.bodies(Handler)) == 2
+    assert len(answer.bodies(Handler)) == 2
 
 
 async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, database: str, web: Web) -> None:
@@ -200,19 +203,19 @@ async def test_a_domain_that_changed_hands_comes_with_the_clock(tmp_path: Path, 
         web.serve(heir)
         # Its votes wait too; the answer comes after the identity.
         assert (await post(api, heir.statement(ballot(registry, 1)))).json()["code"] == "identity.new-tenure"
-        made = publication(heir)
-        signed = heir.statement(made.body)
-        for data in made.blobs.values():
+        statement = publication(heir)
+        signed = heir.statement(statement.body)
+        for data in statement.blobs.values():
             await put(api, data, signed)
         assert (await post(api, signed)).json()["code"] == "identity.new-tenure"
         clock[0] += TENURE_WAIT
         await say(api, bob, ballot(registry, 0))  # logs bob's identity, which sets the log's clock
         assert (await post(api, signed)).status_code == 201
         assert len((await fetch(api, registry)).bodies(Publish)) == 1
-        await attach(api, heir, made)
-        found = await fetch(api, registry)
-        assert len(found.bodies(Handler)) == 1
-        dids = [body.did for body in found.bodies(kinds.Identity) if isinstance(body, kinds.Identity)]
+        await attach(api, heir, statement)
+        answer = await fetch(api, registry)
+        assert len(answer.bodies(Handler)) == 1
+        dids = [body.did for body in answer.bodies(kinds.Identity) if isinstance(body, kinds.Identity)]
         assert dids == [alice.did, alice.did, bob.did], "bob's has no part in the protocol but the time"
 
 
@@ -228,12 +231,12 @@ async def test_a_topic_comes_with_its_protocols_and_decision(
     await registry.decide()
     await say(api, alice, ballot(registry, 1, ours.body.document.sha256))
     await registry.decide()
-    found = await fetch(api, registry, f"/topics/{TOPIC}.bundle")
-    assert found.bundle.topic == TOPIC and found.bundle.uri == ""
-    assert found.bodies(Publish) == [ours.body, theirs.body] and found.bodies(Status) == [taken_back.body]
-    (decision,) = found.bodies(Decision)
+    answer = await fetch(api, registry, f"/topics/{TOPIC}.bundle")
+    assert answer.bundle.topic == TOPIC and answer.bundle.uri == ""
+    assert answer.bodies(Publish) == [ours.body, theirs.body] and answer.bodies(Status) == [taken_back.body]
+    (decision,) = answer.bodies(Decision)
     assert isinstance(decision, Decision) and decision.epoch == 1
-    assert decision.transcript.sha256 in found.bundle.blobs
+    assert decision.transcript.sha256 in answer.bundle.blobs
     alone = await fetch(api, registry)
     assert alone.bodies(Decision) == [decision] and decision.transcript.sha256 in alone.bundle.blobs
 
@@ -251,8 +254,8 @@ async def test_a_bundle_is_of_one_head_while_others_write(
             await log(registry, ballot(registry, seq), alice)
 
     async def read() -> int:
-        found = await fetch(api, registry, path)
-        return open_checkpoint(found.bundle.checkpoint, registry.log_key).checkpoint.size
+        answer = await fetch(api, registry, path)
+        return open_checkpoint(answer.bundle.checkpoint, registry.log_key).checkpoint.size
 
     writer = asyncio.create_task(write())
     sizes = []
@@ -262,10 +265,12 @@ async def test_a_bundle_is_of_one_head_while_others_write(
     assert sizes == sorted(sizes) and len(set(sizes)) > 3
 
 
-def _based_on(base: Publication, made: Publication) -> Publication:
+def _based_on(base: Publication, publication: Publication) -> Publication:
     pinned = kinds.Base(base.body.uri, base.body.document.sha256)
-    body = kinds.Publish(made.body.uri, made.body.topic, made.body.document, made.body.card, "negotiated", base=pinned)
-    return Publication(body, made.document, made.card)
+    body = kinds.Publish(
+        publication.body.uri, publication.body.topic, publication.body.document, publication.body.card, "negotiated", base=pinned
+    )
+    return Publication(body, publication.document, publication.card)
 
 
 @asynccontextmanager

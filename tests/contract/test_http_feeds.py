@@ -32,12 +32,12 @@ def titles(feed: ElementTree.Element) -> list[str | None]:
 async def test_the_log_and_each_subject_have_a_feed(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     await say(api, bob, grant(bob))
     feed = await read(api, "/feeds/log")
     assert titles(feed)[0] == "grant" and "publish" in titles(feed) and titles(feed)[-1] == "genesis"
-    for kind, name in (("topic", TOPIC), ("did", alice.did), ("protocol", made.body.uri), ("namespace", "alice.example")):
+    for kind, name in (("topic", TOPIC), ("did", alice.did), ("protocol", statement.body.uri), ("namespace", "alice.example")):
         feed = await read(api, f"/feeds/{kind}?name={quote(name)}")
         assert "publish" in titles(feed) and "grant" not in titles(feed)
         entry = feed.findall(f"{A}entry")[0]
@@ -75,8 +75,8 @@ async def test_a_feed_has_the_newest_entries_only(api: httpx.AsyncClient, regist
 @pytest.mark.parametrize("text", ["<script>&\"'", "]]>", "\x00\x08\ufffe", "\u202e"])
 def test_foreign_text_stays_text(text: str) -> None:
     event = LogEvent(0, "publish", "ab", text, frozenset(), (text,), 2**60)
-    made = atom("registry.example", "/feeds/log", Subject("topic", text), [event])
-    feed = ElementTree.fromstring(made)
+    encoded = atom("registry.example", "/feeds/log", Subject("topic", text), [event])
+    feed = ElementTree.fromstring(encoded)
     content = feed.findtext(f"{A}entry/{A}content")
     assert content is not None and len(content) == len(text)
     assert [child.tag for child in feed.iter() if child.tag.endswith("script")] == []
@@ -90,8 +90,8 @@ async def test_what_has_no_feed(api: httpx.AsyncClient) -> None:
 
 
 async def test_pages_name_their_feeds(api: httpx.AsyncClient, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     page = await api.get(f"/topics/{TOPIC}", headers={"Accept": "text/html"})
     assert 'href="/feeds/log"' in page.text
     assert 'href="/feeds/topic?name=commerce/product-info"' in page.text

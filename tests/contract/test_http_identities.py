@@ -81,8 +81,8 @@ async def test_a_confirmed_key_goes_on_in_the_same_tenure(
     await publish(api, alice, publication(alice))
     serve(web, agent.rotated)
     receipt = await confirm(agent.client, agent.head, agent.rotated, origin=ORIGIN)
-    found = (await api.get(f"/identities/{alice.did}")).json()
-    assert (found["index"], found["tenure"], list(found["keys"])) == (receipt.index, 1, [agent.rotated.key_id])
+    answer = (await api.get(f"/identities/{alice.did}")).json()
+    assert (answer["index"], answer["tenure"], list(answer["keys"])) == (receipt.index, 1, [agent.rotated.key_id])
     logged = statement.parse((await registry.leaves([receipt.index]))[receipt.index])
     assert set(logged.by) == {agent.former.key_id, f"{registry.operator}#{registry.operator.removeprefix('did:key:')}"}
     await publish(api, agent.signer(), publication(agent.signer(), version="1.1"))  # at once: nobody took the domain over
@@ -162,7 +162,7 @@ async def test_the_testimony_alone_is_worth_nothing(
 
 
 @pytest.mark.threat(29)
-async def test_a_registry_that_would_have_something_else_signed_gets_no_signature(
+async def test_a_registry_gets_no_signature_over_foreign_bytes(
     api: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await say(api, alice, ballot(registry, 0))
@@ -180,10 +180,10 @@ async def test_a_registry_that_would_have_something_else_signed_gets_no_signatur
     ]
     for lie, log, by in lies:
         payload = statement.draft(lie, log=log, by=by, issued=0).payload
-        made = replies.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
+        testimony = replies.Testimony(canonical.b64encode(payload), honest.keyid, honest.sig)
 
-        async def lying(did: str, key_id: str, made: replies.Testimony = made) -> replies.Testimony:
-            return made
+        async def lying(did: str, key_id: str, testimony: replies.Testimony = testimony) -> replies.Testimony:
+            return testimony
 
         async def nothing(statement: Statement) -> bytes:
             raise AssertionError("it was signed and sent")
@@ -216,14 +216,14 @@ async def test_the_commands(registry: Registry, web: Web, tmp_path: Path, capsys
         return value
 
     async with serving(registry, free_port()) as base_url:
-        made = await run("identity", "new", "alice.example", "--bind")
-        web.documents[made["did"]] = json.dumps(made["document"]).encode()
+        created = await run("identity", "new", "alice.example", "--bind")
+        web.documents[created["did"]] = json.dumps(created["document"]).encode()
         await run("trust", "add", f"{base_url}#{registry.log_key}")
         first = Identity.load(tmp_path / "home" / "identity.json")
         (outcome,) = await registry.submit([first.statement(ballot(registry, 0), log=ORIGIN, issued=NOW).leaf])
         assert isinstance(outcome, Logged)
         rotated = await run("identity", "rotate")
-        web.documents[made["did"]] = json.dumps(rotated["document"]).encode()
+        web.documents[created["did"]] = json.dumps(rotated["document"]).encode()
         confirmed = await run("identity", "confirm")
-    assert confirmed == {"did": made["did"], "key": rotated["key"], "index": registry.head.size - 1}
-    assert list(await registry.authentication_keys(made["did"])) == [f"{made['did']}#key-2"]
+    assert confirmed == {"did": created["did"], "key": rotated["key"], "index": registry.head.size - 1}
+    assert list(await registry.authentication_keys(created["did"])) == [f"{created['did']}#key-2"]

@@ -23,8 +23,8 @@ NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
 async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: Registry) -> None:
-    said = (await api.get("/log")).json()
-    assert said == {
+    answer = (await api.get("/log")).json()
+    assert answer == {
         "origin": ORIGIN,
         "key": str(registry.log_key),
         "clock_key": str(registry.clock_key),
@@ -46,7 +46,7 @@ async def test_the_log_says_its_name_and_keys(api: httpx.AsyncClient, registry: 
     }
     genesis = statement.parse(decode_bundle((await api.get("/tile/entries/000.p/2")).content, 2)[0]).body
     assert isinstance(genesis, Genesis)
-    assert (genesis.log_key, genesis.clock_key, genesis.operator) == (said["key"], said["clock_key"], said["operator"])
+    assert (genesis.log_key, genesis.clock_key, genesis.operator) == (answer["key"], answer["clock_key"], answer["operator"])
 
 
 async def test_the_tiles_recompute_the_root(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:

@@ -30,9 +30,9 @@ def claiming(agent: Signer, *aliases: str, version: str = "1.0") -> Publication:
 async def resolve(api: httpx.AsyncClient, name: str) -> list[dict[str, object]]:
     response = await api.get("/resolve", params={"uri": name})
     assert response.status_code == 200, response.text
-    found = response.json()
-    assert found.keys() == {"uri", "matches"} and found["uri"] == name
-    matches: list[dict[str, object]] = found["matches"]
+    answer = response.json()
+    assert answer.keys() == {"uri", "matches"} and answer["uri"] == name
+    matches: list[dict[str, object]] = answer["matches"]
     return matches
 
 
@@ -43,14 +43,14 @@ async def test_every_kind_of_name_resolves(api: httpx.AsyncClient, alice: Signer
         "pkg:pypi/product-info@1.0",
         "urn:ietf:rfc:9999",
     )
-    made = claiming(alice, W3C, *others)
-    await publish(api, alice, made)
+    publication_ = claiming(alice, W3C, *others)
+    await publish(api, alice, publication_)
     await publish(api, bob, publication(bob, version="7.0"))
-    sha1 = hashlib.sha1(made.document).digest()
-    digest = made.body.document.sha256
-    match = {"uri": made.body.uri, "hash": digest, "publisher": alice.did}
+    sha1 = hashlib.sha1(publication_.document).digest()
+    digest = publication_.body.document.sha256
+    match = {"uri": publication_.body.uri, "hash": digest, "publisher": alice.did}
     names = {
-        made.body.uri: ("uri", True),
+        publication_.body.uri: ("uri", True),
         digest: ("hash", True),
         f"sha256:{digest}": ("hash", True),
         sha1.hex(): ("agora", False),
@@ -70,22 +70,22 @@ async def test_every_kind_of_name_resolves(api: httpx.AsyncClient, alice: Signer
         assert await resolve(api, name) == [], name
 
 
-async def test_000_62_each_version_of_a_standard_and_of_a_negotiated_protocol_has_one_uri_and_its_own_code(
+async def test_000_62_each_version_has_one_uri_and_its_own_code(
     api: httpx.AsyncClient, registry: Registry, alice: Signer
 ) -> None:
     """A name or a hash leads to one URI, and that URI to the document and the handler of its version."""
     standard, negotiated = claiming(alice, W3C), publication(alice, version="2.0")
     assert (standard.body.origin, negotiated.body.origin) == ("standard", "negotiated")
-    for made in (standard, negotiated):
-        await publish(api, alice, made)
-        code = (await attach(api, alice, made)).body
+    for statement in (standard, negotiated):
+        await publish(api, alice, statement)
+        code = (await attach(api, alice, statement)).body
         assert isinstance(code, kinds.Handler)
-        for name in (made.body.uri, made.body.document.sha256, *made.body.aliases):
-            assert [match["uri"] for match in await resolve(api, name)] == [made.body.uri]
-        path = path_of(made.body.uri)
-        assert (await api.get(f"{path}.md")).content == made.document
+        for name in (statement.body.uri, statement.body.document.sha256, *statement.body.aliases):
+            assert [match["uri"] for match in await resolve(api, name)] == [statement.body.uri]
+        path = path_of(statement.body.uri)
+        assert (await api.get(f"{path}.md")).content == statement.document
         described = (await api.get(path)).json()
-        assert (described["origin"], described["hash"]) == (made.body.origin, made.body.document.sha256)
+        assert (described["origin"], described["hash"]) == (statement.body.origin, statement.body.document.sha256)
         assert [handler["wheel"] for handler in described["handlers"]] == [code.wheel.sha256]
     document = b"# Another\n"
     body = msgspec.structs.replace(negotiated.body, document=blob(document))
@@ -165,9 +165,9 @@ async def test_a_hash_finds_every_protocol_that_has_it(api: httpx.AsyncClient, a
     for data in ours.blobs.values():
         await put(api, data, signed)
     assert (await post(api, signed)).status_code == 201
-    found = (await api.get(f"/hashes/{digest}")).json()
-    assert found["hash"] == digest
-    assert [entry["uri"] for entry in found["protocols"]] == [ours.body.uri, theirs.uri]
+    answer = (await api.get(f"/hashes/{digest}")).json()
+    assert answer["hash"] == digest
+    assert [entry["uri"] for entry in answer["protocols"]] == [ours.body.uri, theirs.uri]
     problem(await api.get(f"/hashes/{'0' * 64}"), 404, "protocol.unknown")
     problem(await api.get(f"/hashes/{digest.upper()}"), 400, "canonical.text")
 

@@ -19,21 +19,21 @@ HTML = "text/html; charset=utf-8"
 
 
 async def test_a_record_says_everything_of_a_version(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
-    made = publication(alice)
-    signed = await publish(api, alice, made)
-    theirs = await attach(api, bob, made)
-    own = [await attach(api, alice, made, release) for release in ("1", "2")]
+    statement = publication(alice)
+    signed = await publish(api, alice, statement)
+    theirs = await attach(api, bob, statement)
+    own = [await attach(api, alice, statement, release) for release in ("1", "2")]
     record = (await api.get("/protocols/alice.example/product-info/1.0")).json()
     handlers = record.pop("handlers")
     assert record == {
-        "uri": made.body.uri,
+        "uri": statement.body.uri,
         "namespace": "alice.example",
         "name": "product-info",
         "version": "1.0",
         "topic": TOPIC,
         "origin": "negotiated",
-        "hash": hashlib.sha256(made.document).hexdigest(),
-        "size": len(made.document),
+        "hash": hashlib.sha256(statement.document).hexdigest(),
+        "size": len(statement.document),
         "publisher": alice.did,
         "statement": signed.id,
         "index": record["index"],
@@ -64,18 +64,18 @@ async def test_strangers_do_not_crowd_out_the_publisher(
     api: httpx.AsyncClient, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "MAX_HANDLERS", 3)
-    made = publication(alice)
-    await publish(api, alice, made)
-    theirs = [await attach(api, bob, made, release) for release in ("1", "2", "3")]
-    own = [await attach(api, alice, made, release) for release in ("1", "2")]
+    statement = publication(alice)
+    await publish(api, alice, statement)
+    theirs = [await attach(api, bob, statement, release) for release in ("1", "2", "3")]
+    own = [await attach(api, alice, statement, release) for release in ("1", "2")]
     record = (await api.get("/protocols/alice.example/product-info/1.0")).json()
     assert [handler["statement"] for handler in record["handlers"]] == [own[1].id, own[0].id, theirs[0].id]
 
 
 async def test_statuses_are_in_the_record_at_once(api: httpx.AsyncClient, alice: Signer) -> None:
     old, new = publication(alice), publication(alice, version="2.0")
-    for made in (old, new):
-        await publish(api, alice, made)
+    for statement in (old, new):
+        await publish(api, alice, statement)
     handler = await attach(api, alice, old)
     assert isinstance(handler.body, kinds.Handler)
     path = "/protocols/alice.example/product-info/1.0"
@@ -142,11 +142,11 @@ async def test_markdown_is_the_published_bytes(api: httpx.AsyncClient, alice: Si
 async def test_versions_are_ordered_by_what_they_mean(api: httpx.AsyncClient, alice: Signer) -> None:
     for version in ("1.10", "2.0", "1.9", "2.0rc1", "1.10.post1"):
         await publish(api, alice, publication(alice, version=version))
-    found = (await api.get("/protocols/alice.example/product-info")).json()
+    answer = (await api.get("/protocols/alice.example/product-info")).json()
     page = {"Accept": "text/html"}
-    assert (await api.get("/protocols/alice.example/product-info.json", headers=page)).json() == found
-    assert found.keys() == {"namespace", "name", "versions"}
-    assert [entry["uri"].rsplit("/", 1)[1] for entry in found["versions"]] == ["2.0", "2.0rc1", "1.10.post1", "1.10", "1.9"]
+    assert (await api.get("/protocols/alice.example/product-info.json", headers=page)).json() == answer
+    assert answer.keys() == {"namespace", "name", "versions"}
+    assert [entry["uri"].rsplit("/", 1)[1] for entry in answer["versions"]] == ["2.0", "2.0rc1", "1.10.post1", "1.10", "1.9"]
 
 
 async def test_impossible_names_and_queries_are_refused(api: httpx.AsyncClient) -> None:
@@ -197,9 +197,9 @@ async def test_search_reads_english_and_chinese_alike(api: httpx.AsyncClient, al
         alice, "small-talk", title="Small talk between Agents", summary="Greeting, weather; ＡＢＣ.", topic="social/chat"
     )
     mixed = described(alice, "weather", title="Weather 天气", summary="Ask for the forecast of a city.", topic="world/weather")
-    for made in (shop, chat, mixed):
-        await publish(api, alice, made)
-    wanted = {
+    for statement in (shop, chat, mixed):
+        await publish(api, alice, statement)
+    hits = {
         "商品": [shop],
         "商品查询": [shop],  # two of its three pairs
         "查询商品": [shop],
@@ -222,11 +222,11 @@ async def test_search_reads_english_and_chinese_alike(api: httpx.AsyncClient, al
         "'); drop table protocols; --": [],
         "": [mixed, chat, shop],
     }
-    for q, expected in wanted.items():
-        found = (await api.get("/protocols", params={"q": q})).json()
-        assert [entry["uri"] for entry in found["protocols"]] == [made.body.uri for made in expected], q
-        assert found["next"] is None
-        scores = [entry["score"] for entry in found["protocols"]]
+    for q, expected in hits.items():
+        answer = (await api.get("/protocols", params={"q": q})).json()
+        assert [entry["uri"] for entry in answer["protocols"]] == [statement.body.uri for statement in expected], q
+        assert answer["next"] is None
+        scores = [entry["score"] for entry in answer["protocols"]]
         assert scores == sorted(scores, reverse=True) if q else scores == [None, None, None]
 
 
@@ -239,18 +239,18 @@ async def test_several_words_are_ranked_and_paged_by_their_score(api: httpx.Asyn
         "none": {"title": "Other", "summary": "Nothing else."},
     }
     for name, card in cards.items():
-        await publish(api, alice, described(alice, name, topic="world/air", tags=(), **card))  # type: ignore[arg-type]
-    found: list[tuple[str, int]] = []
+        await publish(api, alice, described(alice, name, topic="world/air", tags=(), **card))
+    ranked: list[tuple[str, int]] = []
     cursor: str | None = ""
     while cursor is not None:
         params = {"q": "forecast of the weather", "limit": "2", **({"cursor": cursor} if cursor else {})}
         page = (await api.get("/protocols", params=params)).json()
-        found += [(entry["uri"].split("/")[-2], entry["score"]) for entry in page["protocols"]]
+        ranked += [(entry["uri"].split("/")[-2], entry["score"]) for entry in page["protocols"]]
         cursor = page["next"]
-    assert [name for name, _ in found] == ["all", "rare", "often", "low"]
-    assert [score for _, score in found] == sorted({score for _, score in found}, reverse=True), "each is another one"
-    assert 0 < found[-1][1] < found[0][1] <= 100
-    # A filter that is rarer than the words leads, and those that have none of them are not found.
+    assert [name for name, _ in ranked] == ["all", "rare", "often", "low"]
+    assert [score for _, score in ranked] == sorted({score for _, score in ranked}, reverse=True), "each is another one"
+    assert 0 < ranked[-1][1] < ranked[0][1] <= 100
+    # A filter that is rarer than the words leads, and those that have none of them are not ranked.
     for namespace, names in (("alice.example", {"all", "rare", "often", "low"}), ("bob.example", set())):
         params = {"q": "forecast weather", "namespace": namespace}
         page = (await api.get("/protocols", params=params)).json()
@@ -264,8 +264,8 @@ async def test_search_stays_within_a_topic_and_below(api: httpx.AsyncClient, ali
     for name, topic in (("a", "commerce"), ("b", "commerce/goods"), ("c", "commerce2/goods"), ("d", "commerce/goods/toys")):
         await publish(api, alice, publication(alice, name, topic=topic))
     for topic, names in (("commerce", "dba"), ("commerce/goods", "db"), ("commerce/goods/toys", "d"), ("other", "")):
-        found = (await api.get("/protocols", params={"topic": topic, "q": "ask product"})).json()
-        assert [entry["uri"].split("/")[-2] for entry in found["protocols"]] == list(names)
+        answer = (await api.get("/protocols", params={"topic": topic, "q": "ask product"})).json()
+        assert [entry["uri"].split("/")[-2] for entry in answer["protocols"]] == list(names)
 
 
 @pytest.mark.parametrize("q", ["", "product"])
@@ -285,11 +285,11 @@ async def test_pages_follow_each_other_without_gap_or_repetition(api: httpx.Asyn
 
 
 async def test_what_was_taken_back_is_not_found_but_still_there(api: httpx.AsyncClient, alice: Signer) -> None:
-    kept, yanked = publication(alice), publication(alice, version="1.1")
-    for made in (kept, yanked):
+    statement, yanked = publication(alice), publication(alice, version="1.1")
+    for made in (statement, yanked):
         await publish(api, alice, made)
     await say(api, alice, kinds.Status(yanked.body.uri, "yanked"))
-    assert [entry["uri"] for entry in (await api.get("/protocols")).json()["protocols"]] == [kept.body.uri]
+    assert [entry["uri"] for entry in (await api.get("/protocols")).json()["protocols"]] == [statement.body.uri]
     versions = (await api.get("/protocols/alice.example/product-info")).json()["versions"]
     assert [entry["status"] for entry in versions] == ["yanked", "active"]
     assert (await api.get("/protocols/alice.example/product-info/1.1")).json()["status"] == "yanked"
@@ -299,19 +299,19 @@ async def test_path_namespaces_and_did_keys_have_uris_too(api: httpx.AsyncClient
     nested, bare = domain_signer("alice.example:users:bob"), key_signer("bare")
     web.serve(nested)
     for agent in (nested, bare):
-        made = publication(agent)
-        await publish(api, agent, made)
-        path = made.body.uri.removeprefix(f"https://{ORIGIN}")
+        statement = publication(agent)
+        await publish(api, agent, statement)
+        path = statement.body.uri.removeprefix(f"https://{ORIGIN}")
         assert (await api.get(path)).json()["publisher"] == agent.did
         assert (await api.get(path.replace(":", "%3A"))).json()["publisher"] == agent.did
 
 
 async def test_every_write_is_seen_by_the_next_read(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     path = "/protocols/alice.example/product-info/1.0"
     for number, state in enumerate(("deprecated", "active", "yanked", "active") * 5):
-        await say(api, alice, kinds.Status(made.body.uri, state), issued=NOW + number)  # type: ignore[arg-type]
+        await say(api, alice, kinds.Status(statement.body.uri, state), issued=NOW + number)  # type: ignore[arg-type]
         record, page = await api.get(path), await api.get("/protocols/alice.example/product-info")
         assert record.json()["status"] == page.json()["versions"][0]["status"] == state
         await say(api, alice, ballot(registry, number))

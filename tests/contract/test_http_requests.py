@@ -22,8 +22,8 @@ RECORD = "/protocols/alice.example/product-info/1.0"
 
 
 async def test_every_resource_answers_conditions_and_head(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    made = publication(alice)
-    signed = await publish(api, alice, made)
+    statement = publication(alice)
+    signed = await publish(api, alice, statement)
     paths = [
         RECORD,
         f"{RECORD}.md",
@@ -31,9 +31,9 @@ async def test_every_resource_answers_conditions_and_head(api: httpx.AsyncClient
         f"{RECORD}.bundle?since=2",
         "/protocols?q=product",
         "/protocols/alice.example/product-info",
-        f"/hashes/{made.body.document.sha256}",
-        f"/blobs/sha256/{made.body.document.sha256}",
-        f"/resolve?uri={made.body.uri}",
+        f"/hashes/{statement.body.document.sha256}",
+        f"/blobs/sha256/{statement.body.document.sha256}",
+        f"/resolve?uri={statement.body.uri}",
         "/topics",
         f"/topics/{TOPIC}",
         f"/topics/{TOPIC}.bundle",
@@ -67,10 +67,10 @@ async def test_every_resource_answers_conditions_and_head(api: httpx.AsyncClient
 
 
 async def test_an_entity_tag_changes_with_what_it_tags(api: httpx.AsyncClient, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     before = {path: (await api.get(path)).headers["etag"] for path in (RECORD, f"{RECORD}.md", "/protocols", f"{RECORD}.bundle")}
-    assert (await post(api, alice.statement(kinds.Status(made.body.uri, "deprecated")))).status_code == 201
+    assert (await post(api, alice.statement(kinds.Status(statement.body.uri, "deprecated")))).status_code == 201
     changed = {path for path, etag in before.items() if (await api.get(path, headers={"If-None-Match": etag})).status_code == 200}
     assert changed == {RECORD, "/protocols", f"{RECORD}.bundle"}
 
@@ -132,13 +132,11 @@ async def test_a_fault_of_ours_says_nothing_of_itself(
         assert b"secret" not in response.content and b"RuntimeError" not in response.content
 
 
-async def test_without_the_database_it_is_unavailable_and_what_is_in_memory_is_served(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_reads_from_memory_survive_a_lost_database(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     await publish(api, alice, publication(alice))
-    kept = await api.get(RECORD)
+    before = await api.get(RECORD)
     await registry.pool.close()
-    assert (await api.get(RECORD)).content == kept.content
+    assert (await api.get(RECORD)).content == before.content
     for path in ("/protocols?q=other", "/topics", "/protocols/alice.example/other/1.0", "/health/ready"):
         response = await api.get(path)
         problem(response, 503, "database.unreachable")
@@ -183,16 +181,16 @@ async def test_many_readers_at_once_get_the_same(api: httpx.AsyncClient, alice: 
 async def test_a_post_is_seen_at_once_by_whoever_waits_for_its_receipt(
     api: httpx.AsyncClient, registry: Registry, alice: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
 
     async def write_and_read(number: int) -> None:
         state = ("deprecated", "active")[number % 2]
-        signed = alice.statement(kinds.Status(made.body.uri, state), issued=NOW + number)  # type: ignore[arg-type]
+        signed = alice.statement(kinds.Status(statement.body.uri, state), issued=NOW + number)  # type: ignore[arg-type]
         receipt = await post(api, signed)
         assert receipt.status_code == 201
-        found = await api.get(f"/statements/{signed.id}")
-        assert found.content == signed.leaf
+        answer = await api.get(f"/statements/{signed.id}")
+        assert answer.content == signed.leaf
 
     await asyncio.gather(*map(write_and_read, range(40)))
     assert (await api.get(RECORD)).status_code == 200

@@ -44,13 +44,13 @@ async def wire(registry: Registry) -> AsyncIterator[Wire]:
 
 
 async def test_publish_and_read_over_a_socket(wire: Wire, registry: Registry, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(wire.api, alice, made)
+    statement = publication(alice)
+    await publish(wire.api, alice, statement)
     for _ in range(2):
         document = await wire.api.get(f"{RECORD}.md")
-        assert document.content == made.document and document.headers["content-type"] == "text/markdown; charset=utf-8"
+        assert document.content == statement.document and document.headers["content-type"] == "text/markdown; charset=utf-8"
         head = await wire.api.head(f"{RECORD}.md")
-        assert head.content == b"" and head.headers["content-length"] == str(len(made.document))
+        assert head.content == b"" and head.headers["content-length"] == str(len(statement.document))
         same = await wire.api.get(RECORD, headers={"If-None-Match": (await wire.api.get(RECORD)).headers["etag"]})
         assert same.status_code == 304 and same.content == b""
     answer = await wire.send(f"HEAD {RECORD}.md HTTP/1.1\r\nHost: registry.example\r\nConnection: close\r\n\r\n".encode())
@@ -62,8 +62,8 @@ async def test_requests_on_one_connection_are_answered_in_order(wire: Wire, alic
     await publish(wire.api, alice, publication(alice))
     get = "GET {} HTTP/1.1\r\nHost: registry.example\r\nConnection: {}\r\n\r\n"
     paths = ["/checkpoint", RECORD, "/nothing", "/topics", "/health/live"]
-    asked = "".join(get.format(path, "close" if path == paths[-1] else "keep-alive") for path in paths)
-    answer = await wire.send(asked.encode())
+    text = "".join(get.format(path, "close" if path == paths[-1] else "keep-alive") for path in paths)
+    answer = await wire.send(text.encode())
     assert [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 200, 404, 200, 200]
     assert answer.endswith(b'{"status":"live"}')
 

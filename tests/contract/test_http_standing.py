@@ -35,16 +35,16 @@ _numbers: Iterator[int] = itertools.count()
 
 @pytest.fixture
 def agents(web: Web) -> tuple[Signer, ...]:
-    made = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
-    web.serve(*made)
-    return made
+    signers = tuple(domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta"))
+    web.serve(*signers)
+    return signers
 
 
 async def report(registry: Registry, epoch: int, first: Signer, second: Signer, document: str, **other: Any) -> int:
     """Log a report; returns its leaf."""
     nid = hex_digest(b"negotiation %d" % next(_numbers))
-    said = {"topic": TOPIC, "outcome": "agreed", **other}
-    body = kinds.Report(said["topic"], nid, document, said["outcome"], epoch, registry.head.note.decode())
+    members = {"topic": TOPIC, "outcome": "agreed", **other}
+    body = kinds.Report(members["topic"], nid, document, members["outcome"], epoch, registry.head.note.decode())
     return (await log(registry, body, first, second)).index
 
 
@@ -56,9 +56,9 @@ async def asked(api: httpx.AsyncClient, path: str, **params: str) -> dict[str, A
 
 
 async def standing_of(api: httpx.AsyncClient, did: str) -> dict[str, Any]:
-    found = await asked(api, f"/standing/{did}")
-    assert found["standing"] == str(sum(int(credit["now"]) for credit in found["credits"])), "it is the sum of its credits"
-    return found
+    answer = await asked(api, f"/standing/{did}")
+    assert answer["standing"] == str(sum(int(credit["now"]) for credit in answer["credits"])), "it is the sum of its credits"
+    return answer
 
 
 async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]) -> None:
@@ -81,9 +81,9 @@ async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Regis
         await report(registry, epoch, alpha, bravo, Y, topic=f"other/{epoch}")
         await report(registry, epoch, charlie, delta, Y, topic=f"other/{epoch}")
         await registry.decide()
-    found = await standing_of(api, alpha.did)
-    assert (found["did"], found["principal"], found["epoch"], found["next"]) == (alpha.did, alpha.did, 2, None)
-    oldest, middle, newest = reversed(found["credits"])
+    standing = await standing_of(api, alpha.did)
+    assert (standing["did"], standing["principal"], standing["epoch"], standing["next"]) == (alpha.did, alpha.did, 2, None)
+    oldest, middle, newest = reversed(standing["credits"])
     fading = decay(2, 13)
     assert oldest == {
         "epoch": 0,
@@ -103,16 +103,16 @@ async def test_every_credit_is_explained(api: httpx.AsyncClient, registry: Regis
     assert [int(credit["amount"]) for credit in (middle, newest)] == [EIGHTH * 4 // 5, EIGHTH * 4 // 6]
     assert newest["why"].endswith(f"; 4/6 of that, as 2 earlier credits were shared with {charlie.did}")
     assert newest["decay"] == str(ONE)
-    roll = json.loads((await api.get(f"/blobs/sha256/{found['roll']}")).content)
+    roll = json.loads((await api.get(f"/blobs/sha256/{standing['roll']}")).content)
     row = next(row for row in roll["principals"] if row[0] == alpha.did)
-    assert (roll["epoch"], row[5]) == (2, found["standing"])
+    assert (roll["epoch"], row[5]) == (2, standing["standing"])
 
 
 async def test_an_election_pays_too(api: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]) -> None:
     alpha, bravo, charlie, delta = agents
-    made = publication(alpha)
-    await publish(api, alpha, made)
-    document = made.body.document.sha256
+    statement = publication(alpha)
+    await publish(api, alpha, statement)
+    document = statement.body.document.sha256
     for epoch in range(3):
         for pair in ((alpha, bravo), (charlie, delta), (alpha, charlie)):
             await report(registry, epoch, *pair, document)
@@ -142,7 +142,7 @@ async def test_standing_rests_while_its_principal_is_barred(
     assert int((await standing_of(api, charlie.did))["standing"]) == part(EIGHTH, decay(1, 13))
 
 
-async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
+async def test_speakers_rank_by_standing_then_by_recency(
     newest: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...], web: Web
 ) -> None:
     api = newest
@@ -156,14 +156,14 @@ async def test_speakers_are_ranked_by_standing_then_by_how_recent_they_are(
     web.serve(other)
     third = await report(registry, 1, stranger, other, X)
     assert await asked(api, "/speakers", topic="nobody/here") == {"speakers": [], "next": None}
-    found = (await asked(api, "/speakers", hash=X))["speakers"]
-    assert [(entry["did"], entry["index"]) for entry in found[:2]] == [(charlie.did, second), (alpha.did, second)]
-    assert {entry["did"] for entry in found[2:]} == {stranger.did, other.did}, "no roll has either of them yet"
-    assert {(entry["principal"], entry["standing"], entry["index"]) for entry in found[2:]} == {(None, "0", third)}
+    rows = (await asked(api, "/speakers", hash=X))["speakers"]
+    assert [(entry["did"], entry["index"]) for entry in rows[:2]] == [(charlie.did, second), (alpha.did, second)]
+    assert {entry["did"] for entry in rows[2:]} == {stranger.did, other.did}, "no roll has either of them yet"
+    assert {(entry["principal"], entry["standing"], entry["index"]) for entry in rows[2:]} == {(None, "0", third)}
     fourth = await report(registry, 1, delta, bravo, X)
-    found = (await asked(api, "/speakers", hash=X))["speakers"]
-    assert [entry["did"] for entry in found[:4]] == [delta.did, bravo.did, charlie.did, alpha.did]
-    assert found[0] == {
+    rows = (await asked(api, "/speakers", hash=X))["speakers"]
+    assert [entry["did"] for entry in rows[:4]] == [delta.did, bravo.did, charlie.did, alpha.did]
+    assert rows[0] == {
         "did": delta.did,
         "topic": TOPIC,
         "hash": X,
@@ -200,12 +200,12 @@ async def test_pages_show_everybody_once(
         ("/speakers", "speakers", speakers, {"hash": X}),
         (f"/standing/{alpha.did}", "credits", credits, {}),
     ):
-        shown, following = [], ""
+        rows, following = [], ""
         while following is not None:
             page = await asked(api, path, **params, **({"cursor": following} if following else {}))
-            shown += page[name]
+            rows += page[name]
             following = page["next"]
-        assert shown == whole
+        assert rows == whole
 
 
 async def test_the_newest_speakers_are_the_ones_that_are_ranked(
@@ -239,9 +239,7 @@ async def test_impossible_questions_are_refused(api: httpx.AsyncClient, agents: 
 
 
 @pytest.mark.threat(83)
-async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grants_speaks_for_it(
-    postgres: Postgres, tmp_path: Path
-) -> None:
+async def test_a_domain_of_an_open_electorate_holds_the_standing(postgres: Postgres, tmp_path: Path) -> None:
     anchors = [open_electorates.anchor(number) for number in range(4)]
     helper, stranger = domain_signer("agents.elsewhere.example"), domain_signer("stranger.example")
     web, now = Web(), NOW
@@ -262,8 +260,8 @@ async def test_in_an_open_electorate_a_domain_has_the_standing_and_whom_it_grant
             transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]
             async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api:
                 for did in (helper.did, anchors[0].did, "did:web:anchor-0.example"):
-                    found = await standing_of(api, did)
-                    assert (found["principal"], found["standing"]) == ("anchor-0.example", str(EIGHTH))
+                    standing = await standing_of(api, did)
+                    assert (standing["principal"], standing["standing"]) == ("anchor-0.example", str(EIGHTH))
                 for did in (stranger.did, "did:wba:anchor-0.example:agents:a", "did:wba:anchor-0.example%3A8080"):
                     assert (await standing_of(api, did))["principal"] is None
                 speakers = (await asked(api, "/speakers", hash=X))["speakers"]

@@ -34,9 +34,7 @@ async def test_a_statement_gets_a_receipt_that_verifies(api: httpx.AsyncClient, 
     assert checkpoint.checkpoint.size > receipt.index and checkpoint.time is not None
 
 
-async def test_the_same_statement_again_is_answered_and_not_logged_twice(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer
-) -> None:
+async def test_a_repeated_statement_is_not_logged_twice(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     signed = await say(api, alice, ballot(registry, 0))
     size = registry.head.size
     again = await post(api, signed)
@@ -74,7 +72,7 @@ async def test_refusals_say_why_and_change_nothing(
     await say(api, bob, ballot(registry, 0))
     unsigned = alice.statement(ballot(registry, 1))
     forged = replace(unsigned, signatures=(bytes(64),))
-    made = publication(alice)
+    statement = publication(alice)
     cases = [
         (b"", 400, "canonical.json"),
         (b"[]", 400, "statement.form"),
@@ -83,16 +81,16 @@ async def test_refusals_say_why_and_change_nothing(
         (forged.leaf, 401, "statement.signature-invalid"),
         (alice.statement(ballot(registry, 1), log="other.example").leaf, 422, "statement.other-log"),
         (alice.statement(ballot(registry, 7)).leaf, 409, "statement.previous"),
-        (alice.statement(made.body).leaf, 404, "blob.missing"),
-        (bob.statement(kinds.Status(made.body.uri, "yanked")).leaf, 404, "protocol.unknown"),
+        (alice.statement(statement.body).leaf, 404, "blob.missing"),
+        (bob.statement(kinds.Status(statement.body.uri, "yanked")).leaf, 404, "protocol.unknown"),
         (alice.statement(kinds.Withdrawal("0" * 64, "illegal")).leaf, 401, "statement.not-operator"),
     ]
     for leaf, status, code in cases:
         async with unchanged(registry):
             response = await api.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
-            found = problem(response, status, code)
+            details = problem(response, status, code)
         assert (status == 401) == ("www-authenticate" in response.headers)
-        assert alice.did not in found["title"]
+        assert alice.did not in details["title"]
 
 
 @pytest.mark.threat(72)
@@ -109,15 +107,15 @@ async def test_bodies_of_other_kinds_and_sizes_are_refused(api: httpx.AsyncClien
 
 
 async def test_a_batch_has_one_outcome_a_line(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
-    known = await say(api, alice, ballot(registry, 0))
+    statement = await say(api, alice, ballot(registry, 0))
     fresh = [alice.statement(ballot(registry, 1)), bob.statement(ballot(registry, 0)), alice.statement(ballot(registry, 2))]
-    lines = [fresh[0].leaf, b'{"no":"statement"}', fresh[1].leaf, known.leaf, fresh[2].leaf]
+    lines = [fresh[0].leaf, b'{"no":"statement"}', fresh[1].leaf, statement.leaf, fresh[2].leaf]
     response = await api.post("/statements", content=b"\n".join(lines) + b"\n", headers=NDJSON)
     assert response.status_code == 200 and response.headers["content-type"] == "application/x-ndjson"
     outcomes = [json.loads(line) for line in response.content.splitlines()]
     assert [outcome["status"] for outcome in outcomes] == [201, 400, 201, 200, 201]
     assert outcomes[1].keys() == {"status", "problem"} and outcomes[1]["problem"]["code"] == "statement.form"
-    for outcome, signed in zip(outcomes[:1] + outcomes[2:], [fresh[0], fresh[1], known, fresh[2]], strict=True):
+    for outcome, signed in zip(outcomes[:1] + outcomes[2:], [fresh[0], fresh[1], statement, fresh[2]], strict=True):
         assert outcome["id"] == signed.id
         Receipt.parse(outcome["receipt"].encode()).verify(signed.leaf, registry.log_key)
     async with unchanged(registry):
@@ -139,11 +137,11 @@ async def test_a_batch_is_capped_in_lines_and_bytes(api: httpx.AsyncClient, regi
 async def test_only_what_is_refused_by_the_log_is_refused_in_a_batch(
     api: httpx.AsyncClient, registry: Registry, operator: Operator, alice: Signer
 ) -> None:
-    made = publication(alice)
-    signed = alice.statement(made.body)
-    for data in made.blobs.values():
+    statement = publication(alice)
+    signed = alice.statement(statement.body)
+    for data in statement.blobs.values():
         await put(api, data, signed)
-    twice = [signed.leaf, alice.statement(made.body, issued=1).leaf]
+    twice = [signed.leaf, alice.statement(statement.body, issued=1).leaf]
     response = await api.post("/statements", content=b"\n".join(twice), headers=NDJSON)
     outcomes = [json.loads(line) for line in response.content.splitlines()]
     assert [outcome["status"] for outcome in outcomes] == [201, 409]
@@ -153,17 +151,17 @@ async def test_only_what_is_refused_by_the_log_is_refused_in_a_batch(
 async def test_an_unknown_agent_is_looked_up_and_logged_first(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
     problem(await api.get(f"/identities/{alice.did}"), 404, "identity.unknown")
     signed = await publish(api, alice, publication(alice))
-    found = (await api.get(f"/identities/{alice.did}")).json()
-    assert found["did"] == alice.did and found["tenure"] == 1 and list(found["keys"]) == [alice.key_id]
-    assert found["index"] < Receipt.parse((await api.get(f"/proofs/{signed.id}")).content).index
-    leaf = (await api.get(f"/statements/{found['statement']}")).content
+    answer = (await api.get(f"/identities/{alice.did}")).json()
+    assert answer["did"] == alice.did and answer["tenure"] == 1 and list(answer["keys"]) == [alice.key_id]
+    assert answer["index"] < Receipt.parse((await api.get(f"/proofs/{signed.id}")).content).index
+    leaf = (await api.get(f"/statements/{answer['statement']}")).content
     assert canonical.loads(leaf, limit=MAX_LEAF)["signatures"][0]["keyid"].startswith(registry.operator)
 
 
 async def test_a_did_key_is_its_own_identity(api: httpx.AsyncClient, registry: Registry) -> None:
-    found = (await api.get(f"/identities/{registry.operator}")).json()
-    assert found == {"did": registry.operator, "tenure": 1, "keys": found["keys"]}
-    assert list(found["keys"]) == [f"{registry.operator}#{registry.operator.removeprefix('did:key:')}"]
+    answer = (await api.get(f"/identities/{registry.operator}")).json()
+    assert answer == {"did": registry.operator, "tenure": 1, "keys": answer["keys"]}
+    assert list(answer["keys"]) == [f"{registry.operator}#{registry.operator.removeprefix('did:key:')}"]
     problem(await api.get("/identities/did:nobody:x"), 400, "did.method")
 
 

@@ -21,10 +21,10 @@ async def test_topics_are_listed_by_name(api: httpx.AsyncClient, alice: Signer, 
     await publish(api, alice, publication(alice, topic="b/c"))
     await publish(api, alice, publication(alice, version="1.1", topic="b/c"))
     await publish(api, bob, publication(bob, topic="a"))
-    found = (await api.get("/topics")).json()
+    answer = (await api.get("/topics")).json()
     # By the suffix it is JSON for a browser too, as a static copy has it.
-    assert (await api.get("/topics.json", headers={"Accept": "text/html"})).json() == found
-    assert found["topics"] == [
+    assert (await api.get("/topics.json", headers={"Accept": "text/html"})).json() == answer
+    assert answer["topics"] == [
         {"topic": "a", "protocols": 1, **dict.fromkeys(("consensus", "epoch", "uri", "status", "successor"))},
         {"topic": "b/c", "protocols": 2, **dict.fromkeys(("consensus", "epoch", "uri", "status", "successor"))},
     ]
@@ -33,25 +33,25 @@ async def test_topics_are_listed_by_name(api: httpx.AsyncClient, alice: Signer, 
 
 async def test_a_topic_before_its_first_decision(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
     ours, theirs = publication(alice), publication(bob)
-    for agent, made in ((alice, ours), (bob, publication(bob, version="3.0"))):
-        await publish(api, agent, made)
+    for agent, statement in ((alice, ours), (bob, publication(bob, version="3.0"))):
+        await publish(api, agent, statement)
     await say(api, alice, ballot(registry, 0, ours.body.document.sha256))
-    found = (await api.get(f"/topics/{TOPIC}")).json()
-    assert found.keys() == {"topic", "electorate", "epoch", "candidates", "matrix", "decision", "proof"}
-    assert (found["topic"], found["electorate"], found["epoch"]) == (TOPIC, "development", 0)
-    assert found["matrix"] is found["decision"] is found["proof"] is None
-    assert [entry["uris"] for entry in found["candidates"]] == [[ours.body.uri], [publication(bob, version="3.0").body.uri]]
-    assert found["candidates"][0]["hash"] == ours.body.document.sha256
-    assert all(entry["state"] is None and entry["reports"] == 0 for entry in found["candidates"])
+    answer = (await api.get(f"/topics/{TOPIC}")).json()
+    assert answer.keys() == {"topic", "electorate", "epoch", "candidates", "matrix", "decision", "proof"}
+    assert (answer["topic"], answer["electorate"], answer["epoch"]) == (TOPIC, "development", 0)
+    assert answer["matrix"] is answer["decision"] is answer["proof"] is None
+    assert [entry["uris"] for entry in answer["candidates"]] == [[ours.body.uri], [publication(bob, version="3.0").body.uri]]
+    assert answer["candidates"][0]["hash"] == ours.body.document.sha256
+    assert all(entry["state"] is None and entry["reports"] == 0 for entry in answer["candidates"])
     assert theirs.document == ours.document
 
 
 async def test_decisions_are_shown_with_transcript_matrix_and_proof(api: httpx.AsyncClient, registry: Registry, web: Web) -> None:
     agents = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
     web.serve(*agents)
-    made = publication(agents[0])
-    await publish(api, agents[0], made)
-    document = made.body.document.sha256
+    statement = publication(agents[0])
+    await publish(api, agents[0], statement)
+    document = statement.body.document.sha256
     for epoch in range(3):
         for number, (first, second) in enumerate(((0, 1), (1, 2), (0, 2))):
             await log(registry, _report(registry, document, epoch, number), agents[first], agents[second])
@@ -65,24 +65,24 @@ async def test_decisions_are_shown_with_transcript_matrix_and_proof(api: httpx.A
     assert topic["candidates"][0]["reports"] == 9
     (summary,) = (await api.get("/protocols")).json()["protocols"]
     assert summary["election"] == "consensus"
-    listed = {"topic": TOPIC, "protocols": 1, "consensus": document, "epoch": 2, "uri": made.body.uri}
+    listed = {"topic": TOPIC, "protocols": 1, "consensus": document, "epoch": 2, "uri": statement.body.uri}
     assert (await api.get("/topics")).json()["topics"] == [{**listed, "status": "active", "successor": None}]
 
 
 async def _check_decided(api: httpx.AsyncClient, registry: Registry, document: str, epoch: int) -> None:
-    found = (await api.get(f"/topics/{TOPIC}")).json()
-    shown = found["decision"]
-    assert (shown["epoch"], found["epoch"]) == (epoch, epoch + 1)
+    answer = (await api.get(f"/topics/{TOPIC}")).json()
+    shown = answer["decision"]
+    assert (shown["epoch"], answer["epoch"]) == (epoch, epoch + 1)
     leaf = canonical.b64decode(shown["leaf"], limit=MAX_LEAF)
     decision = parse(leaf)
     assert decision.id == shown["statement"] and isinstance(decision.body, Decision)
-    assert shown["index"] == Receipt.parse(found["proof"].encode()).index
-    Receipt.parse(found["proof"].encode()).verify(leaf, registry.log_key)
+    assert shown["index"] == Receipt.parse(answer["proof"].encode()).index
+    Receipt.parse(answer["proof"].encode()).verify(leaf, registry.log_key)
     transcript = (await api.get(f"/blobs/sha256/{decision.body.transcript.sha256}")).content
     assert hashlib.sha256(transcript).hexdigest() == decision.body.transcript.sha256
     assert canonical.dumps(shown["transcript"]) == transcript
-    assert found["matrix"] == shown["transcript"]["pairwise"]
-    (candidate,) = found["candidates"]
+    assert answer["matrix"] == shown["transcript"]["pairwise"]
+    (candidate,) = answer["candidates"]
     assert candidate["state"] == ("candidate", "provisional", "consensus")[epoch] == dict(decision.body.states)[document]
     assert candidate["support"] == shown["transcript"]["candidates"][0]["support"] != "0"
 
@@ -98,28 +98,28 @@ async def test_a_withdrawal_is_told_and_votes_for_it_are_refused(
     assert copy.document == ours.document
     await publish(api, bob, copy)
     await say(api, alice, kinds.Status(ours.body.uri, "yanked", successor=newer.body.uri))
-    found = (await api.get(f"/topics/{TOPIC}")).json()["candidates"]
-    assert [(entry["uris"][0], entry["status"], entry["successor"]) for entry in found] == [
+    items_in_answer = (await api.get(f"/topics/{TOPIC}")).json()["candidates"]
+    assert [(entry["uris"][0], entry["status"], entry["successor"]) for entry in items_in_answer] == [
         (ours.body.uri, "yanked", newer.body.uri),
         (newer.body.uri, "active", None),
     ]
     refused = ballot(registry, 0, newer.body.document.sha256, ours.body.document.sha256)
     size = registry.head.size
-    told = f"ballot.tiers: {ours.body.uri} was yanked by its publisher.*{newer.body.uri}"
-    problem(await post(api, alice.statement(refused)), 422, told)
+    sentence = f"ballot.tiers: {ours.body.uri} was yanked by its publisher.*{newer.body.uri}"
+    problem(await post(api, alice.statement(refused)), 422, sentence)
     assert registry.head.size == size
     await say(api, alice, kinds.Status(ours.body.uri, "active"))
     await say(api, alice, refused)
 
 
 async def test_a_voter_learns_seq_and_epoch(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    asked = {"topic": TOPIC, "did": alice.did}
+    params = {"topic": TOPIC, "did": alice.did}
     for seq in range(3):
-        assert (await api.get("/ballots", params=asked)).json() == {"seq": seq, "epoch": 0}
+        assert (await api.get("/ballots", params=params)).json() == {"seq": seq, "epoch": 0}
         await say(api, alice, ballot(registry, seq))
     await registry.decide()
-    assert (await api.get("/ballots", params=asked)).json() == {"seq": 3, "epoch": 1}
-    assert (await api.get("/ballots", params=asked | {"topic": "another"})).json() == {"seq": 0, "epoch": 1}
+    assert (await api.get("/ballots", params=params)).json() == {"seq": 3, "epoch": 1}
+    assert (await api.get("/ballots", params=params | {"topic": "another"})).json() == {"seq": 0, "epoch": 1}
 
 
 async def test_impossible_topics_and_voters_are_refused(api: httpx.AsyncClient, alice: Signer) -> None:

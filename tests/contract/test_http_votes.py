@@ -28,14 +28,12 @@ async def asked(api: httpx.AsyncClient, did: str, topic: str | None = None) -> d
     return value
 
 
-async def test_a_ballot_is_shown_with_the_use_that_renews_or_contradicts_it(
-    api: httpx.AsyncClient, registry: Registry, web: Web
-) -> None:
+async def test_a_ballot_shows_its_renewing_or_contradicting_use(api: httpx.AsyncClient, registry: Registry, web: Web) -> None:
     alice, *others = agents = [domain_signer(f"{name}.example") for name in ("alice", "bob", "carol", "dave")]
     web.serve(*agents)
     one, two = publication(alice, "one"), publication(others[0], "two")
-    for author, made in ((alice, one), (others[0], two)):
-        await publish(api, author, made)
+    for author, statement in ((alice, one), (others[0], two)):
+        await publish(api, author, statement)
     first, second = one.body.document.sha256, two.body.document.sha256
     assert (await asked(api, alice.did))["votes"] == []
     assert (await asked(api, alice.did, TOPIC))["votes"] == [
@@ -44,12 +42,12 @@ async def test_a_ballot_is_shown_with_the_use_that_renews_or_contradicts_it(
     await say(api, alice, ballot(registry, 0, first))
     for epoch in range(3):
         await everybody_reports(registry, agents, first if epoch < 2 else second, epoch)
-        shown = await asked(api, alice.did)
-        (vote,) = shown["votes"]
+        answer = await asked(api, alice.did)
+        (vote,) = answer["votes"]
         document, since = (first, 0) if epoch < 2 else (second, 2)
         assert vote["use"] == {"hashes": [document], "counterparties": 3, "since": since, "newest": epoch}
         assert (vote["tiers"], vote["first"], vote["cast"], vote["since"]) == ([[first]], [first], 0, 0)
-        assert (shown["epoch"], shown["renews"], shown["names"][first]) == (epoch, True, one.body.uri)
+        assert (answer["epoch"], answer["renews"], answer["names"][first]) == (epoch, True, one.body.uri)
         assert await registry.decide()
     await say(api, alice, ballot(registry, 1, first))
     (vote,) = (await asked(api, alice.did, TOPIC))["votes"]
@@ -87,8 +85,8 @@ async def test_an_owner_is_told_when_its_votes_and_its_use_disagree(
         voted = await treaty("vote", TOPIC, "none")
         assert "use that began later replaces it" in voted and f"treaty vote {TOPIC} --check" in voted
         size = registry.head.size
-        told = await treaty("vote", "--check")
-        assert f"{TOPIC}: unused" in told and "The ballot is none. It was cast in epoch 0" in told
+        output = await treaty("vote", "--check")
+        assert f"{TOPIC}: unused" in output and "The ballot is none. It was cast in epoch 0" in output
         value = json.loads(await treaty("vote", TOPIC, "--check", "--json"))
         assert (value["votes"][0]["case"], value["votes"][0]["left_percent"]) == ("unused", 100)
         assert registry.head.size == size

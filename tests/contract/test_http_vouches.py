@@ -21,7 +21,7 @@ async def asked(api: httpx.AsyncClient, signer: Signer) -> dict[str, object]:
     return value
 
 
-async def test_the_newest_vouch_of_a_pair_is_shown_unless_it_was_withdrawn(
+async def test_the_newest_standing_vouch_of_a_pair_is_shown(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer
 ) -> None:
     assert await asked(api, alice) == {"seq": 0, "epoch": 0, "vouches": []}
@@ -29,8 +29,8 @@ async def test_the_newest_vouch_of_a_pair_is_shown_unless_it_was_withdrawn(
     second = await say(api, alice, kinds.Vouch(CAROL.did, 1))
     place = registry.head.size - 1
     of_bob, of_carol = (
-        {"to": to.did, "epoch": 0, "statement": made.id, "index": index}
-        for to, made, index in ((bob, first, place - 1), (CAROL, second, place))
+        {"to": to.did, "epoch": 0, "statement": statement.id, "index": index}
+        for to, statement, index in ((bob, first, place - 1), (CAROL, second, place))
     )
     assert await asked(api, alice) == {"seq": 2, "epoch": 0, "vouches": [of_carol, of_bob]}
     await say(api, alice, ballot(registry))
@@ -61,12 +61,12 @@ async def test_whose_vouches_must_be_said(api: httpx.AsyncClient) -> None:
     problem(await api.get("/vouches?did=alice"), 400, "did.syntax")
 
 
-async def test_a_report_with_the_operator_sets_no_clock_that_a_bundle_would_have_to_prove(
+async def test_an_operators_report_sets_no_clock(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, operator: Operator
 ) -> None:
     before = await registry.pool.fetch("select * from clock")
     own = Signer(operator.did, operator.identity.key_id, operator.identity.private_key)
     report = kinds.Report("commerce/product-info", "ab" * 32, "cd" * 32, "agreed", 0, registry.head.note.decode())
-    made = signed(report, own, alice, issued=int(registry.clock().replace(year=2030).timestamp()))
-    assert (await post(api, made)).status_code == 201
+    statement = signed(report, own, alice, issued=int(registry.clock().replace(year=2030).timestamp()))
+    assert (await post(api, statement)).status_code == 201
     assert await registry.pool.fetch("select * from clock") == before

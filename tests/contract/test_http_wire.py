@@ -186,16 +186,16 @@ async def test_a_fault_on_a_connection_spoils_no_answer_before_it(send: Send, re
 async def test_bodies_that_are_under_way_hold_bounded_memory(send: Send, registry: Registry) -> None:
     chunked = b"POST /statements HTTP/1.1\r\n" + HOST + JSON + b"Transfer-Encoding: chunked\r\n" + CLOSE + b"1\r\n{\r\n"
     async with unchanged(registry):
-        held = [asyncio.create_task(send(chunked)) for _ in range(MAX_HELD // 4 // MAX_BODY)]
+        sends = [asyncio.create_task(send(chunked)) for _ in range(MAX_HELD // 4 // MAX_BODY)]
         refused = b""
         while not refused:
-            asked = asyncio.create_task(send(chunked))
-            done, _ = await asyncio.wait([asked], timeout=1)
+            request_task = asyncio.create_task(send(chunked))
+            done, _ = await asyncio.wait([request_task], timeout=1)
             if done:
-                refused = asked.result()
-            held.append(asked)
+                refused = request_task.result()
+            sends.append(request_task)
         assert statuses(refused) == [503] and b"registry.busy" in refused
         assert statuses(await send(get(b"/checkpoint"))) == [200]
-        for task in held:
+        for task in sends:
             task.cancel()
-        await asyncio.gather(*held, return_exceptions=True)
+        await asyncio.gather(*sends, return_exceptions=True)

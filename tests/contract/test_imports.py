@@ -77,13 +77,13 @@ def test_only_a_server_imports_the_web_framework(command: str, home: Path) -> No
     )
 
 
-def test_importing_the_agents_class_imports_neither_sigstore_nor_a_network(home: Path) -> None:
+def test_the_agent_class_imports_no_sigstore_or_network(home: Path) -> None:
     code = "import sys; from treaty_agent import Agent; print('imported', *sys.modules)"
     assert imported(home, code) <= {"asyncio", "cryptography", "msgspec"}
 
 
 def test_the_extras_of_the_error_are_those_of_the_package() -> None:
-    modules = {"grpcio": "grpc", "protobuf": "google", "pynacl": "nacl"}
+    modules = {"a2a-sdk": "a2a", "grpcio": "grpc", "protobuf": "google", "pynacl": "nacl"}
     modules |= dict.fromkeys(("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "opentelemetry")
     # A library of several extras is the first one's; `naming_extras` of a package with an extra of its own says that one.
     listed = {
@@ -115,12 +115,12 @@ def test_a_missing_library_is_an_error_that_names_its_extra(library: str, code: 
     environment = {"TREATY_HOME": str(tmp_path), "PATH": "/usr/bin"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
-    said = done.stdout + done.stderr.splitlines()[-1] if done.stderr else done.stdout
-    assert f"pip install '.[{extra}]'" in said and library in said
+    output = done.stdout + done.stderr.splitlines()[-1] if done.stderr else done.stdout
+    assert f"pip install '.[{extra}]'" in output and library in output
     assert not list(tmp_path.iterdir())
 
 
-def test_no_text_installs_the_package_of_this_name_that_is_on_pypi() -> None:
+def test_no_text_installs_the_namesake_on_pypi() -> None:
     """It is another project's: a reader would run a stranger's code."""
     folders = ("consensus", "client", "registry", "protocols", "docs", "demo", "examples", "bench")
     pages = [

@@ -49,12 +49,12 @@ async def dialled(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asynci
 
 async def gone(reader: asyncio.StreamReader) -> bytes:
     """What comes until the other side hangs up."""
-    said = b""
+    data = b""
     with suppress(ConnectionError):
         async with asyncio.timeout(20):
             while piece := await reader.read(1 << 16):
-                said += piece
-    return said
+                data += piece
+    return data
 
 
 async def test_everything_is_on_one_port() -> None:
@@ -144,7 +144,7 @@ async def test_a_request_that_is_being_answered_is_not_hung_up_on(monkeypatch: p
             await connection.close()
 
 
-async def test_a_closed_websocket_is_gone_though_its_peer_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_closed_websocket_leaves_despite_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (listener, websocket):
         monkeypatch.setattr(module, "CLOSE_TIMEOUT", 0.2)
     sockets: list[Any] = []
@@ -173,7 +173,7 @@ async def test_a_closed_websocket_is_gone_though_its_peer_reads_nothing(monkeypa
 
 
 @pytest.mark.threat(93)
-async def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unread_answers_are_neither_kept_nor_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "READ_TIMEOUT", 2)
     served: list[Any] = []
     original = listener._Http.connection_made

@@ -36,8 +36,8 @@ PIN = re.compile(r"^([a-z0-9._-]+)==([^ ;\\\n]+)(?: ; ([^\\\n]+?))?(?: \\)?$", r
 
 def pins(lock: Path) -> dict[str, str]:
     """Return the version of each package that a lock names for this platform."""
-    found = PIN.findall(lock.read_text())
-    return {canonicalize_name(name): version for name, version, marker in found if not marker or Marker(marker).evaluate()}
+    matches = PIN.findall(lock.read_text())
+    return {canonicalize_name(name): version for name, version, marker in matches if not marker or Marker(marker).evaluate()}
 
 
 class Package:
@@ -219,17 +219,17 @@ LIST = "import json, importlib.metadata as m; print(json.dumps([(d.name, d.versi
 def test_make_installs_exactly_the_lock(index: Index, tmp_path: Path, target: str, lock: str, offline: bool) -> None:
     tree = clone(index, tmp_path)
     variables = environment(index, tmp_path, **({"UV_OFFLINE": "1"} if offline else {}))
-    said = run("make", f"PYTHON={sys.executable}", f".venv/{target}", environment=variables, folder=tree)
-    assert "uv pip check" in said  # make ends with its status
-    found = installed(tree / ".venv" / "bin" / "python")
+    output = run("make", f"PYTHON={sys.executable}", f".venv/{target}", environment=variables, folder=tree)
+    assert "uv pip check" in output  # make ends with its status
+    versions = installed(tree / ".venv" / "bin" / "python")
     uv = {"uv": pins(tree / "requirements-dev.lock")["uv"]}  # installs all others
-    assert found == locked(pins(tree / lock)) | uv
+    assert versions == locked(pins(tree / lock)) | uv
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("newest", [False, True])
 @pytest.mark.parametrize("lock", ["requirements.lock", "deploy/container/build.lock", "deploy/container/runtime.lock"])
-def test_the_commands_of_guide_and_image_install_exactly_the_lock(index: Index, tmp_path: Path, lock: str, newest: bool) -> None:
+def test_guide_and_image_install_exactly_the_lock(index: Index, tmp_path: Path, lock: str, newest: bool) -> None:
     """With the pip that Python brings (23.2.1 of 3.11), and with the newest one."""
     expected = index.lock(ROOT / lock, tmp_path / "copy.lock")
     python = tmp_path / "environment" / "bin" / "python"

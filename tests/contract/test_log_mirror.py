@@ -82,12 +82,12 @@ async def check_copy(of: WitnessProcess, size: int) -> None:
     for key in map(VerifierKey.parse, of.about["mirror"]["keys"]):
         assert key.name == "w.example/1/mirror"
         Quorum((key,), 1).check(note, HISTORY.checkpoint(size))
-    found: list[bytes] = []
-    while len(found) < size:
-        width = min(256, size - len(found))
-        path = f"/tile/entries/{len(found) // 256:03}" + ("" if width == 256 else f".p/{width}")
-        found += decode_bundle((await of.ask(b"", "GET", COPY + path)).content, width)
-    assert found == HISTORY.leaves[:size]
+    leaves: list[bytes] = []
+    while len(leaves) < size:
+        width = min(256, size - len(leaves))
+        path = f"/tile/entries/{len(leaves) // 256:03}" + ("" if width == 256 else f".p/{width}")
+        leaves += decode_bundle((await of.ask(b"", "GET", COPY + path)).content, width)
+    assert leaves == HISTORY.leaves[:size]
 
 
 async def test_entries_are_uploaded_and_the_copy_is_cosigned(tmp_path: Path) -> None:

@@ -38,12 +38,12 @@ async def test_every_read_is_answered_byte_for_byte(registry: Registry, web: Web
         served(mirror) as copy,
     ):
         await caught_up(mirror, registry)
-        asked = await crawl(url)
-        assert len(asked) > 500
-        assert await differences(url, copy, asked[:: 1 if FULL else 5]) == []
+        targets = await crawl(url)
+        assert len(targets) > 500
+        assert await differences(url, copy, targets[:: 1 if FULL else 5]) == []
         await log(registry, grant(WRITER, 1), WRITER)
         await caught_up(mirror, registry)
-        assert await differences(url, copy, asked[:20]) == []
+        assert await differences(url, copy, targets[:20]) == []
 
 
 async def test_writes_are_refused_with_the_address_of_the_registry(
@@ -74,29 +74,29 @@ async def test_writes_are_refused_with_the_address_of_the_registry(
 async def test_withdrawn_bytes_are_withdrawn_here_too(
     registry: Registry, postgres: Postgres, tmp_path: Path, alice: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(registry, alice, made)
+    statement = publication(alice)
+    await publish(registry, alice, statement)
     operator = operator_in(tmp_path / "registry")
 
     async def withdraw(digest: str) -> None:
-        taken = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
-        (logged,) = await registry.submit([taken.statement.leaf])
+        withdrawal = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
+        (logged,) = await registry.submit([withdrawal.statement.leaf])
         assert isinstance(logged, Logged), logged
 
     async with postgres.fresh() as database, serving(registry, free_port(), period=0) as url:
         # Before the first copy: the registry refuses the bytes, and a later leaf says why.
-        await withdraw(made.body.document.sha256)
+        await withdraw(statement.body.document.sha256)
         async with mirrored(tmp_path / "mirror", database, registry, url) as mirror, served(mirror) as copy:
-            path = path_of(made.body.uri)
-            paths = [f"/blobs/sha256/{made.body.document.sha256}", path, f"{path}.md", f"{path}.bundle", "/protocols"]
-            asked = [(path, accept) for path in paths for accept in ("application/json", "text/html")]
-            assert await differences(url, copy, asked) == []
-            assert (await mirror.blobs.get(made.body.card.sha256)) == made.card
+            path = path_of(statement.body.uri)
+            paths = [f"/blobs/sha256/{statement.body.document.sha256}", path, f"{path}.md", f"{path}.bundle", "/protocols"]
+            requests = [(path, accept) for path in paths for accept in ("application/json", "text/html")]
+            assert await differences(url, copy, requests) == []
+            assert (await mirror.blobs.get(statement.body.card.sha256)) == statement.card
             # After it: the mirror has the bytes, and deletes them.
-            await withdraw(made.body.card.sha256)
+            await withdraw(statement.body.card.sha256)
             await caught_up(mirror, registry)
-            assert await differences(url, copy, asked) == []
-            assert await mirror.blobs.get(made.body.card.sha256) is None
+            assert await differences(url, copy, requests) == []
+            assert await mirror.blobs.get(statement.body.card.sha256) is None
 
 
 async def test_a_restart_goes_on_where_the_replay_was_saved(registry: Registry, postgres: Postgres, tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ async def test_metrics_tell_that_the_registry_does_not_answer(registry: Registry
             async with metrics_served(MetricsAddress("127.0.0.1", port), state), httpx.AsyncClient(trust_env=False) as client:
 
                 async def shown(*lines: str) -> None:
-                    found: set[str] = set()
+                    lines_seen: set[str] = set()
                     async with asyncio.timeout(60):
-                        while not found.issuperset(lines):
-                            found = set((await client.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines())
+                        while not lines_seen.issuperset(lines):
+                            lines_seen = set((await client.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines())
                             await asyncio.sleep(0.05)
 
                 await shown("treaty_mirror_failing 0.0", "treaty_mirror_stopped 0.0", "treaty_event_loop_answers 1.0")

@@ -40,9 +40,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def voter(web: Web) -> Signer:
-    made = domain_signer("voter.example")
-    web.serve(made)
-    return made
+    signer = domain_signer("voter.example")
+    web.serve(signer)
+    return signer
 
 
 @asynccontextmanager
@@ -136,13 +136,13 @@ async def check_copy(of: WitnessProcess, registry: Registry) -> None:
             await asyncio.sleep(0.05)
     for key in map(VerifierKey.parse, of.about["mirror"]["keys"]):
         Quorum((key,), 1).check(answer.content, head.signed.checkpoint)
-    found: list[bytes] = []
-    while len(found) < head.size:
-        width = min(256, head.size - len(found))
-        name = f"/tile/entries/{len(found) // 256:03}" + ("" if width == 256 else f".p/{width}")
-        found += decode_bundle((await of.ask(b"", "GET", path + name)).content, width)
+    page: list[bytes] = []
+    while len(page) < head.size:
+        width = min(256, head.size - len(page))
+        name = f"/tile/entries/{len(page) // 256:03}" + ("" if width == 256 else f".p/{width}")
+        page += decode_bundle((await of.ask(b"", "GET", path + name)).content, width)
     leaves = await registry.leaves(range(head.size))
-    assert found == [leaves[index] for index in range(head.size)]
+    assert page == [leaves[index] for index in range(head.size)]
 
 
 @pytest.mark.deep
@@ -172,8 +172,8 @@ async def test_a_copy_that_is_far_behind_takes_several_requests(
     monkeypatch.setattr("treaty_consensus.log.upload.MAX_PACKAGES", 1)
     settings = settings_for(tmp_path / "registry", database)
     async with opened(settings, web) as registry:
-        made = [signed(ballot(registry, 0, "ab" * 32, topic=f"many/t-{number}"), voter).leaf for number in range(520)]
-        assert all(isinstance(outcome, Logged) for outcome in await registry.submit(made))
+        leafs = [signed(ballot(registry, 0, "ab" * 32, topic=f"many/t-{number}"), voter).leaf for number in range(520)]
+        assert all(isinstance(outcome, Logged) for outcome in await registry.submit(leafs))
         key = registry.log_key
     async with mirror(tmp_path / "w", key) as witness, opened(uploading(settings, witness), web) as registry:
         await check_copy(witness, registry)

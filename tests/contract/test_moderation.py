@@ -60,8 +60,8 @@ async def console(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 async def search(api: httpx.AsyncClient, words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = (await api.get("/protocols", params={"q": words})).json()["protocols"]
-    return found
+    items_in_answer: list[dict[str, Any]] = (await api.get("/protocols", params={"q": words})).json()["protocols"]
+    return items_in_answer
 
 
 async def withdrawn(registry: Registry) -> list[str]:
@@ -73,41 +73,41 @@ async def withdrawn(registry: Registry) -> list[str]:
 async def test_a_withdrawn_protocol_leaves_its_names_alone(
     api: httpx.AsyncClient, registry: Registry, console: Console, alice: Signer, bob: Signer, tmp_path: Path
 ) -> None:
-    made, other, kept = publication(alice), publication(alice, version="2.0"), publication(bob, "payment")
-    for agent, each in ((alice, made), (alice, other), (bob, kept)):
+    statement, other, protocol = publication(alice), publication(alice, version="2.0"), publication(bob, "payment")
+    for agent, each in ((alice, statement), (alice, other), (bob, protocol)):
         await publish(api, agent, each)
-    await attach(api, alice, made)
-    path = path_of(made.body.uri)
+    await attach(api, alice, statement)
+    path = path_of(statement.body.uri)
     before = [await api.get(path, headers={"Accept": accept}) for accept in ("application/json", "text/html")]
     assert all("Ask for a product" in each.text for each in before)
 
     async with unchanged(registry):  # without --yes it only shows
-        shown = await console("withdraw", made.body.uri, "--reason", "personal", status=1)
-        assert "Add --yes" in await console("withdraw", made.body.uri, "--reason", "personal", status=1, text=True)
-    parts = [(blob["part"], blob["others"]) for blob in shown["plan"]["blobs"]]
+        output = await console("withdraw", statement.body.uri, "--reason", "personal", status=1)
+        assert "Add --yes" in await console("withdraw", statement.body.uri, "--reason", "personal", status=1, text=True)
+    parts = [(blob["part"], blob["others"]) for blob in output["plan"]["blobs"]]
     assert sorted(parts) == [("bundle", 0), ("card", 0), ("document", 0), ("wheel", 0)]
-    assert [(card["uri"], card["title"]) for card in shown["plan"]["versions"]] == [(made.body.uri, "product-info 1.0")]
+    assert [(card["uri"], card["title"]) for card in output["plan"]["versions"]] == [(statement.body.uri, "product-info 1.0")]
 
     purged = tmp_path / "purged"
-    done = await console("withdraw", made.body.uri, "--reason", "personal", "--yes", "--purge", f"tee {purged}")
+    done = await console("withdraw", statement.body.uri, "--reason", "personal", "--yes", "--purge", f"tee {purged}")
     assert done["withdrawn"]["left"] == []
     digests = [blob["sha256"] for blob in done["plan"]["blobs"]]
     assert [await registry.blobs.size(digest) for digest in digests] == [None] * 4, "no store has the bytes"
-    assert f"{registry.base_url}/blobs/sha256/{made.body.document.sha256}" in purged.read_text().split("\n")
+    assert f"{registry.base_url}/blobs/sha256/{statement.body.document.sha256}" in purged.read_text().split("\n")
     assert await withdrawn(registry) == ["personal"] * 4
     for place in (f"/blobs/sha256/{digests[0]}", f"{path}.md"):
         problem(await api.get(place), 410, "blob.withdrawn")
     after = [await api.get(path, headers={"Accept": accept}) for accept in ("application/json", "text/html")]
     assert not any("Ask for a product" in each.text or "shop" in each.json()["card"].values() for each in after[:1])
     assert "Ask for a product" not in after[1].text
-    assert {each["uri"] for each in await search(api, "shop")} == {other.body.uri, kept.body.uri}
+    assert {each["uri"] for each in await search(api, "shop")} == {other.body.uri, protocol.body.uri}
     assert (await api.get(f"{path_of(other.body.uri)}.md")).content == other.document, "another version stays"
     # The rest of this agent, and nothing of the other one.
     await console("withdraw", alice.did, "--reason", "illegal", "--yes")
-    assert [each["uri"] for each in await search(api, "shop")] == [kept.body.uri]
+    assert [each["uri"] for each in await search(api, "shop")] == [protocol.body.uri]
     refused = await console("withdraw", alice.did, "--reason", "illegal", "--yes", status=1)
     assert refused["error"]["code"] == "blob.unknown"
-    assert (await api.get(f"{path_of(kept.body.uri)}.md")).content == kept.document
+    assert (await api.get(f"{path_of(protocol.body.uri)}.md")).content == protocol.document
 
 
 async def test_all_versions_of_a_name_and_one_digest(
@@ -121,9 +121,9 @@ async def test_all_versions_of_a_name_and_one_digest(
     assert twin.body.document == versions[0].body.document
     await publish(api, bob, twin)
     name = versions[0].body.uri.rpartition("/")[0]
-    shown = (await console("withdraw", name, "--reason", "illegal", status=1))["plan"]
-    assert {blob["of"] for blob in shown["blobs"]} == {each.body.uri for each in versions}
-    assert {blob["others"] for blob in shown["blobs"]} == {0, 1}
+    output = (await console("withdraw", name, "--reason", "illegal", status=1))["plan"]
+    assert {blob["of"] for blob in output["blobs"]} == {each.body.uri for each in versions}
+    assert {blob["others"] for blob in output["blobs"]} == {0, 1}
     await console("withdraw", twin.body.card.sha256, "--reason", "malicious", "--yes")
     assert sorted(each["summary"] for each in await search(api, "product")) == ["", "", "Ask for a product."]
     for wrong in ("https://other.example/protocols/alice.example/product-info", "ab" * 32):
@@ -136,28 +136,28 @@ async def test_all_versions_of_a_name_and_one_digest(
 async def test_bytes_that_a_store_keeps_are_deleted_by_the_next_sweep(
     api: httpx.AsyncClient, registry: Registry, console: Console, alice: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
 
     async def silent(sha256: str) -> None:
         raise Unavailable("blobs.unavailable", sha256)
 
     with monkeypatch.context() as fault:
         fault.setattr(registry.blobs, "delete", silent)
-        done = await console("withdraw", made.body.uri, "--reason", "illegal", "--yes", status=1)
-    assert sorted(done["withdrawn"]["left"]) == sorted(made.blobs)
-    problem(await api.get(f"/blobs/sha256/{made.body.document.sha256}"), 410, "blob.withdrawn")
-    assert await registry.blobs.size(made.body.document.sha256) is not None
+        done = await console("withdraw", statement.body.uri, "--reason", "illegal", "--yes", status=1)
+    assert sorted(done["withdrawn"]["left"]) == sorted(statement.blobs)
+    problem(await api.get(f"/blobs/sha256/{statement.body.document.sha256}"), 410, "blob.withdrawn")
+    assert await registry.blobs.size(statement.body.document.sha256) is not None
     assert await registry.uploads.expire() == 2
-    assert await registry.blobs.size(made.body.document.sha256) is None
+    assert await registry.blobs.size(statement.body.document.sha256) is None
 
 
 async def test_a_blocked_sender_is_refused_at_every_door(
     api: httpx.AsyncClient, registry: Registry, console: Console, operator: Operator, alice: Signer, bob: Signer
 ) -> None:
-    made = publication(alice)
+    statement = publication(alice)
     await publish(api, bob, publication(bob))
-    await publish(api, alice, made)
+    await publish(api, alice, statement)
     again = publication(alice, version="2.0")
 
     async def refused_at_every_door() -> None:
@@ -181,7 +181,7 @@ async def test_a_blocked_sender_is_refused_at_every_door(
     await console("block", "alice.example", "--reason", "never again")
     await refused_at_every_door()
     # What is logged stays, others go on, and a new process knows it.
-    assert (await api.get(f"{path_of(made.body.uri)}.md")).content == made.document
+    assert (await api.get(f"{path_of(statement.body.uri)}.md")).content == statement.document
     assert (await post(api, bob.statement(kinds.Status(publication(bob).body.uri, "deprecated")))).status_code == 201
     listed = (await console("block"))["senders"]
     assert [(each["sender"], each["blocked"]) for each in listed] == [("alice.example", "never again")]
@@ -227,11 +227,11 @@ async def test_the_largest_senders(api: httpx.AsyncClient, console: Console, ali
     await publish(api, alice, publication(alice))
     await publish(api, alice, publication(alice, version="2.0"))
     await publish(api, bob, publication(bob))
-    found = await console("senders")
-    assert [(each["did"], each["statements"]) for each in found["largest"]][-2:] == [(alice.did, 2), (bob.did, 1)]
-    assert found["largest"][-1]["bytes"] == len(publication(bob).document)
-    assert set(found["hosts"]) <= {"alice.example", "bob.example"}, "the quotas fill again within seconds"
-    assert (await console("senders", "--newest", "1"))["largest"] == [found["largest"][-1]]
+    output = await console("senders")
+    assert [(each["did"], each["statements"]) for each in output["largest"]][-2:] == [(alice.did, 2), (bob.did, 1)]
+    assert output["largest"][-1]["bytes"] == len(publication(bob).document)
+    assert set(output["hosts"]) <= {"alice.example", "bob.example"}, "the quotas fill again within seconds"
+    assert (await console("senders", "--newest", "1"))["largest"] == [output["largest"][-1]]
 
 
 async def test_acts_are_recorded_with_the_user(registry: Registry, console: Console) -> None:
@@ -245,19 +245,19 @@ async def test_acts_are_recorded_with_the_user(registry: Registry, console: Cons
 
 async def test_the_status_of_a_registry_and_its_problems(registry: Registry, console: Console, tmp_path: Path) -> None:
     await console("block", "192.0.2.0/24", "--reason", "flood")
-    found = await console("status")
-    assert (found["leads"], found["ready"], found["signed"]["size"], found["blocked"]) == (True, "", 2, 1)
-    assert [act["command"] for act in found["acts"]] == ["block"]
-    assert found["backup"] is None
+    output = await console("status")
+    assert (output["leads"], output["ready"], output["signed"]["size"], output["blocked"]) == (True, "", 2, 1)
+    assert [act["command"] for act in output["acts"]] == ["block"]
+    assert output["backup"] is None
     # The clock of this registry stands still, in the past.
     problems = [each["what"] for each in (await console("doctor", status=1))["problems"]]
     assert "No backup is known." in problems
     await console("backup", str(tmp_path / "backup"))
-    found = await console("status")
-    assert abs(found["now"] - found["backup"]) < 60
+    output = await console("status")
+    assert abs(output["now"] - output["backup"]) < 60
     assert "No backup is known." not in [each["what"] for each in (await console("doctor", status=1))["problems"]]
-    shown = await console("status", text=True)
-    assert all(word in shown for word in ("signed head", "1 blocked", "backup", registry.origin))
+    text = await console("status", text=True)
+    assert all(word in text for word in ("signed head", "1 blocked", "backup", registry.origin))
     await console("doctor", status=1, text=True)
 
 
@@ -272,12 +272,12 @@ async def test_a_registry_that_does_not_run_is_a_problem(tmp_path: Path, capsys:
 async def test_an_earlier_backup_loses_withdrawn_bytes(
     api: httpx.AsyncClient, console: Console, alice: Signer, tmp_path: Path
 ) -> None:
-    made, folder = publication(alice), tmp_path / "backup"
-    await publish(api, alice, made)
+    statement, folder = publication(alice), tmp_path / "backup"
+    await publish(api, alice, statement)
     await console("backup", str(folder))
-    copies = [folder / "blobs" / "sha256" / digest[:2] / digest for digest in made.blobs]
+    copies = [folder / "blobs" / "sha256" / digest[:2] / digest for digest in statement.blobs]
     assert all(copy.exists() for copy in copies)
-    await console("withdraw", made.body.uri, "--reason", "illegal", "--yes")
+    await console("withdraw", statement.body.uri, "--reason", "illegal", "--yes")
     await console("backup", str(folder))
     assert not any(copy.exists() for copy in copies)
 

@@ -52,30 +52,35 @@ def listeners() -> list[str]:
 
 async def test_requests_are_named_counted_and_told(data: Path) -> None:
     async with served(data) as (server, client, metrics):
-        given = await client.get("/checkpoint", headers={"X-Request-ID": "abc-12345"})
-        made = await client.get("/checkpoint")
+        echoed = await client.get("/checkpoint", headers={"X-Request-ID": "abc-12345"})
+        numbered = await client.get("/checkpoint")
         wrong = await client.get("/checkpoint", headers={"X-Request-ID": "did:wba:alice.example"})
         missing = await client.get("/nothing/here/did:wba:alice.example")
         odd = await client.request("BREW", "/checkpoint")
         headers = {"Content-Type": "application/json", "traceparent": f"00-{_TRACE}-00f067aa0ba902b7-01"}
         refused = await client.post("/statements", content=b"{}", headers=headers)
-        assert given.headers["X-Request-ID"] == "abc-12345"
-        ids = [answer.headers["X-Request-ID"] for answer in (made, wrong, missing, odd, refused)]
+        assert echoed.headers["X-Request-ID"] == "abc-12345"
+        ids = [answer.headers["X-Request-ID"] for answer in (numbered, wrong, missing, odd, refused)]
         assert all(re.fullmatch("[0-9a-f]{16}", id_) for id_ in ids)
         assert len(set(ids)) == len(ids)
-        found = await samples(metrics)
-        assert found["treaty_http_requests_total", (("group", "log"), ("method", "GET"), ("status", "200"))] == 3
-        assert found["treaty_http_requests_total", (("group", "other"), ("method", "GET"), ("status", "404"))] == 1
-        assert found["treaty_http_requests_total", (("group", "log"), ("method", "other"), ("status", "405"))] == 1
-        assert found["treaty_http_request_seconds_count", (("group", "statements"),)] == 1
-        assert found["treaty_refusals_total", (("code", "statement.form"),)] == 1
-        assert found["treaty_leader", ()] == found["treaty_clock_is_right", ()] == found["treaty_event_loop_answers", ()] == 1
-        assert found["treaty_log_size", ()] == found["treaty_statements_total", (("outcome", "logged"),)] == 2
-        assert found["treaty_http_requests_in_flight", ()] == 0
-        told = {line["request_id"]: line for line in lines(server) if line["event"] == "request"}
-    line = told[refused.headers["X-Request-ID"]]
+        counters = await samples(metrics)
+        assert counters["treaty_http_requests_total", (("group", "log"), ("method", "GET"), ("status", "200"))] == 3
+        assert counters["treaty_http_requests_total", (("group", "other"), ("method", "GET"), ("status", "404"))] == 1
+        assert counters["treaty_http_requests_total", (("group", "log"), ("method", "other"), ("status", "405"))] == 1
+        assert counters["treaty_http_request_seconds_count", (("group", "statements"),)] == 1
+        assert counters["treaty_refusals_total", (("code", "statement.form"),)] == 1
+        assert (
+            counters["treaty_leader", ()]
+            == counters["treaty_clock_is_right", ()]
+            == counters["treaty_event_loop_answers", ()]
+            == 1
+        )
+        assert counters["treaty_log_size", ()] == counters["treaty_statements_total", (("outcome", "logged"),)] == 2
+        assert counters["treaty_http_requests_in_flight", ()] == 0
+        by_id = {line["request_id"]: line for line in lines(server) if line["event"] == "request"}
+    line = by_id[refused.headers["X-Request-ID"]]
     assert (line["group"], line["method"], line["status"], line["trace_id"]) == ("statements", "POST", 400, _TRACE)
-    assert given.headers["X-Request-ID"] not in told, "reads are counted, not told"
+    assert echoed.headers["X-Request-ID"] not in by_id, "reads are counted, not told"
 
 
 @pytest.mark.deep
@@ -119,8 +124,8 @@ def test_each_route_has_a_group() -> None:
     ],
 )
 def test_an_address_for_metrics_is_parsed(text: str, address: tuple[str, int]) -> None:
-    found = MetricsAddress.parse(text)
-    assert (found.host, found.port) == address
+    parsed = MetricsAddress.parse(text)
+    assert (parsed.host, parsed.port) == address
 
 
 @pytest.mark.parametrize("text", ["", "x", "0", "65536", "9464x", "example.com:9464", "127.0.0.1:", "::1:x", "١٢٣"])
@@ -133,10 +138,10 @@ def test_another_address_for_metrics_is_refused(text: str) -> None:
 @pytest.mark.deep
 async def test_a_taken_port_for_metrics_is_refused_at_the_start(data: Path) -> None:
     async with served(data) as (server, _, metrics):
-        for taken in (metrics, server.port):
+        for occupied in (metrics, server.port):
             # It ends before it makes a database, so nothing of it must be stopped.
             second = Server(
-                data / "second", free_port(), options=("--metrics-address", str(taken), "--database", "postgresql://x/x")
+                data / "second", free_port(), options=("--metrics-address", str(occupied), "--database", "postgresql://x/x")
             )
             await second.start()
             assert not await second.ready()

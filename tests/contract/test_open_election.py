@@ -47,9 +47,9 @@ async def test_from_the_first_leaf_to_a_consensus(tmp_path: Path, database: str,
     async with Registry.open(settings, clock=clock, resolve=web.resolve) as registry:
         transport = httpx.ASGITransport(create_app(registry))  # type: ignore[arg-type]  # the two spell ASGI's types differently
         async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api:
-            made = publication(VOTERS[0])
-            document = made.body.document.sha256
-            await publish(api, VOTERS[0], made)
+            statement = publication(VOTERS[0])
+            document = statement.body.document.sha256
+            await publish(api, VOTERS[0], statement)
             await say(api, VOTERS[0], kinds.Vouch(NEWCOMER.did, 0))
             for voter in VOTERS:
                 await say(api, voter, ballot(registry, 0, document))
@@ -61,8 +61,8 @@ async def test_from_the_first_leaf_to_a_consensus(tmp_path: Path, database: str,
                 await report(registry, document, epoch)
                 states.append(await closed(registry, api, clock, document))
             assert states == ["candidate", "provisional", "consensus"]
-            said = (await api.get("/log")).json()
-            assert (said["electorate"], said["epoch"], said["closes"]) == ("open", 3, clock.seconds + PERIOD)
+            answer = (await api.get("/log")).json()
+            assert (answer["electorate"], answer["epoch"], answer["closes"]) == ("open", 3, clock.seconds + PERIOD)
             principals = await roll(api)
             assert set(principals) == {*ANCHORS[:6], "newcomer.example"}
             assert principals["newcomer.example"][1] == ANCHORS[0], "trust came from there alone"

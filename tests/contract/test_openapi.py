@@ -46,23 +46,23 @@ class Live:
 def live(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """Serves until the module's tests are done."""
     port = free_port()
-    known: dict[str, str] = {}
+    values: dict[str, str] = {}
     started, stop = threading.Event(), threading.Event()
 
     async def serve() -> None:
         agent, web = domain_signer("alice.example"), Web()
         web.serve(agent)
         async with postgres.fresh() as database, open_registry(tmp_path_factory.mktemp("live"), database, web) as registry:
-            made = publication(agent)
-            logged = await publish(registry, agent, made)
+            statement = publication(agent)
+            logged = await publish(registry, agent, statement)
             assert not isinstance(logged, TreatyError)
-            await registry.submit([agent.statement(ballot(registry, 0, made.body.document.sha256)).leaf])
+            await registry.submit([agent.statement(ballot(registry, 0, statement.body.document.sha256)).leaf])
             await registry.decide()
             await publish(registry, agent, publication(agent, name="open", topic="not/decided"))
-            document = made.body.document.sha256
-            known.update(namespace="alice.example", name="product-info", version="1.0", topic=TOPIC, did=agent.did)
-            known.update(sha256=document, hash=document, digest=document, statement=logged.id)
-            known.update(path="0/000.p/2", uri=made.body.uri, q="product")
+            document = statement.body.document.sha256
+            values.update(namespace="alice.example", name="product-info", version="1.0", topic=TOPIC, did=agent.did)
+            values.update(sha256=document, hash=document, digest=document, statement=logged.id)
+            values.update(path="0/000.p/2", uri=statement.body.uri, q="product")
             async with serving(registry, port):
                 started.set()
                 await asyncio.to_thread(stop.wait)
@@ -70,7 +70,7 @@ def live(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert started.wait(60)
-    yield Live(f"http://127.0.0.1:{port}", known)
+    yield Live(f"http://127.0.0.1:{port}", values)
     stop.set()
     thread.join(60)
 
@@ -90,39 +90,39 @@ def findings(live: Live, parameters: dict[str, str], *phases: str) -> tuple[list
             "phases": {name: {"enabled": not phases or name in phases} for name in PHASES},
         }
     )
-    found: list[str] = []
-    taken: set[str] = set()
+    problems: list[str] = []
+    phases_run: set[str] = set()
     for event in engine.from_schema(schemathesis.openapi.from_url(f"{live.base_url}/schema", config=config)).execute():
         match event:
             case events.NonFatalError() | events.FatalError():
-                found.append(repr(event))
+                problems.append(repr(event))
             case events.ScenarioFinished(phase=phase, recorder=recorder):
-                taken.add(str(phase))
+                phases_run.add(str(phase))
                 for check in (check for checks in recorder.checks.values() for check in checks):
                     if check.failure_info is not None:
-                        found.append(f"{recorder.label}: {check.name}: {check.failure_info.code_sample}")
-    return found, taken
+                        problems.append(f"{recorder.label}: {check.name}: {check.failure_info.code_sample}")
+    return problems, phases_run
 
 
 @pytest.mark.deep
 @pytest.mark.threat(88)
 def test_no_phase_finds_anything(live: Live) -> None:
-    found, phases = findings(live, {}, *RUN)
-    assert not found, "\n".join(found[:10])
+    finding, phases = findings(live, {}, *RUN)
+    assert not finding, "\n".join(finding[:10])
     assert {*RUN} - {"examples"} <= {phase.lower().rpartition(".")[2] for phase in phases}
 
 
 def test_no_phase_finds_anything_among_what_is_there(live: Live) -> None:
-    found, _ = findings(live, live.known, "fuzzing")
-    assert not found, "\n".join(found[:10])
+    finding, _ = findings(live, live.known, "fuzzing")
+    assert not finding, "\n".join(finding[:10])
 
 
 def test_every_operation_explains_itself(live: Live) -> None:
-    found = httpx.get(f"{live.base_url}/schema")
-    assert found.headers["etag"] and found.json()["openapi"].startswith("3.1")
-    assert httpx.get(f"{live.base_url}/schema/openapi.json").content == found.content
-    assert len(found.json()["paths"]) >= 22
-    for path, methods in found.json()["paths"].items():
+    schema = httpx.get(f"{live.base_url}/schema")
+    assert schema.headers["etag"] and schema.json()["openapi"].startswith("3.1")
+    assert httpx.get(f"{live.base_url}/schema/openapi.json").content == schema.content
+    assert len(schema.json()["paths"]) >= 22
+    for path, methods in schema.json()["paths"].items():
         for method, operation in methods.items():
             assert operation["summary"] and operation["description"], (method, path)
             refusals = {status for status, response in operation["responses"].items() if status >= "400"}
@@ -134,7 +134,7 @@ def test_every_operation_explains_itself(live: Live) -> None:
 def test_what_is_there_has_the_form_that_is_described(live: Live) -> None:
     """Every GET, of things that exist: decided and undecided, with and without what may be null."""
     document = schemathesis.openapi.from_url(f"{live.base_url}/schema")
-    known = live.known
+    values = live.known
     versions = "/protocols/{namespace}/{name}"
     paths = {
         f"/topics/{TOPIC}": "/topics/{topic}",
@@ -145,13 +145,13 @@ def test_what_is_there_has_the_form_that_is_described(live: Live) -> None:
         "/protocols/alice.example/product-info": versions,
         "/protocols/alice.example/product-info/1.0": f"{versions}/{{version}}",
         "/protocols/alice.example/open/1.0": f"{versions}/{{version}}",
-        f"/hashes/{known['sha256']}": "/hashes/{sha256}",
-        f"/resolve?uri={known['uri']}": "/resolve",
-        f"/identities/{known['did']}": "/identities/{did}",
-        f"/standing/{known['did']}": "/standing/{did}",
+        f"/hashes/{values['sha256']}": "/hashes/{sha256}",
+        f"/resolve?uri={values['uri']}": "/resolve",
+        f"/identities/{values['did']}": "/identities/{did}",
+        f"/standing/{values['did']}": "/standing/{did}",
         f"/speakers?topic={TOPIC}": "/speakers",
-        f"/ballots?topic={TOPIC}&did={known['did']}": "/ballots",
-        f"/vouches?did={known['did']}": "/vouches",
+        f"/ballots?topic={TOPIC}&did={values['did']}": "/ballots",
+        f"/vouches?did={values['did']}": "/vouches",
     }
     for path, described in paths.items():
         response = httpx.get(live.base_url + path)

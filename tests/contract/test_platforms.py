@@ -103,9 +103,9 @@ class Home:
 
 @pytest.fixture
 async def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    async with socket_registry(tmp_path) as made:
-        answer, hash_ = made.registry.answer, made.registry.document_of(NEW).sha256
-        found = {
+    async with socket_registry(tmp_path) as server:
+        answer, hash_ = server.registry.answer, server.registry.document_of(NEW).sha256
+        summary = {
             "uri": NEW,
             "topic": TOPIC,
             "title": "T",
@@ -116,10 +116,10 @@ async def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def listing(request: Any) -> tuple[int, bytes]:
             """A simulated registry has no list of protocols."""
-            return (200, json.dumps({"protocols": [found]}).encode()) if request.url.path == "/protocols" else answer(request)
+            return (200, json.dumps({"protocols": [summary]}).encode()) if request.url.path == "/protocols" else answer(request)
 
-        monkeypatch.setattr(made.registry, "answer", listing)
-        yield made
+        monkeypatch.setattr(server.registry, "answer", listing)
+        yield server
 
 
 @pytest.mark.sample(1)
@@ -157,7 +157,7 @@ async def test_an_agent_searches_fetches_verifies_and_votes(platform: str, regis
 
     before = registry.registry.size
     await home.says("vote", TOPIC, NEW)
-    (ballot,) = (made.body for _, made in registry.registry.statements() if isinstance(made.body, kinds.Ballot))
+    (ballot,) = (statement.body for _, statement in registry.registry.statements() if isinstance(statement.body, kinds.Ballot))
     assert registry.registry.size == before + 1
     assert ballot.tiers == ((registry.registry.document_of(NEW).sha256,),)
 

@@ -38,8 +38,14 @@ def test_a_lock_pins_versions_and_hashes_and_names_no_host(name: str) -> None:
 def test_a_lock_has_every_dependency_of_the_project() -> None:
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     extras = PROJECT["project"]["optional-dependencies"]
-    wanted = [*PROJECT["project"]["dependencies"], *extras["registry"], *extras["embedded"], *extras["aip"], *extras["handoff"]]
-    names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in wanted} - {"treaty-agents"}
+    dependencies = [
+        *PROJECT["project"]["dependencies"],
+        *extras["registry"],
+        *extras["embedded"],
+        *extras["aip"],
+        *extras["handoff"],
+    ]
+    names = {re.split(r"[\[<>=; ]", requirement)[0] for requirement in dependencies} - {"treaty-agents"}
     assert names
     assert [name for name in sorted(names) if f"\n{name}==" not in text] == []
 
@@ -53,6 +59,7 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     packages = [ROOT / name for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
     assert [package.name for package in packages if not (package / "py.typed").exists()] == []
     names = {
+        "treaty_a2a",
         "treaty_agent",
         "treaty_aip",
         "treaty_anp",
@@ -69,7 +76,7 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     assert {package.name for package in packages} == names
 
 
-def test_whoever_only_fetches_imports_neither_numpy_nor_the_election() -> None:
+def test_fetching_imports_neither_numpy_nor_the_election() -> None:
     script = "import sys, treaty_command.main; print([n for n in sys.modules if n.startswith(('numpy', 'treaty_consensus.el'))])"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
-    assert found.strip() == b"[]"
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    assert output.strip() == b"[]"

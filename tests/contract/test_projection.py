@@ -45,8 +45,8 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     carol, dave, erin = (domain_signer(f"{name}.example") for name in ("carol", "dave", "erin"))
     web.serve(carol, dave, erin)
     first, second = publication(alice), publication(alice, version="2.0")
-    for made in (first, second):
-        await publish(api, alice, made)
+    for statement in (first, second):
+        await publish(api, alice, statement)
     handler = await attach(api, bob, first)
     assert isinstance(handler.body, kinds.Handler)
     await say(api, alice, kinds.Grant("alice.example", bob.did))

@@ -69,23 +69,23 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, st
 
 
 def test_a_proof_is_made_only_where_one_was_checked() -> None:
-    made = set()
+    makers = set()
     for name, module in sources().items():
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ProvedPeer":
-                made.add(name)
-    assert made == set(MADE)
+                makers.add(name)
+    assert makers == set(MADE)
 
 
 def test_what_means_a_proof_takes_nothing_else() -> None:
-    found: dict[str, dict[str, str]] = {}
+    parameters_of: dict[str, dict[str, str]] = {}
     for name, module in sources().items():
         for function in functions(module):
             for parameter, kind in parameters(function).items():
                 if "ProvedPeer" in kind and "ClaimedPeer" not in kind:
-                    found.setdefault(name, {})[function.name] = parameter
+                    parameters_of.setdefault(name, {})[function.name] = parameter
                     assert kind in ("ProvedPeer", "ProvedPeer | None"), (name, function.name, kind)
-    assert found == TAKING
+    assert parameters_of == TAKING
 
 
 def test_no_function_takes_whether_a_peer_is_proved_as_a_flag() -> None:
@@ -106,7 +106,7 @@ def test_mypy_refuses_a_claim_where_a_proof_is_meant(tmp_path: Path) -> None:
     source = tmp_path / "claims.py"
     source.write_text(MEANT_AS_PROOF)
     config = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache")]
-    said, wrong, _ = api.run([*config, "--follow-imports", "silent", "--no-pretty", str(source)])
+    report, wrong, _ = api.run([*config, "--follow-imports", "silent", "--no-pretty", str(source)])
     assert not wrong, wrong
     refused = [number for number, line in enumerate(MEANT_AS_PROOF.splitlines(), 1) if line.endswith("# refused")]
-    assert [int(line.split(":")[1]) for line in said.splitlines() if ": error:" in line] == refused, said
+    assert [int(line.split(":")[1]) for line in report.splitlines() if ": error:" in line] == refused, report

@@ -26,26 +26,26 @@ PACKAGES = {place.name.removeprefix("treaty_"): place for folder in FOLDERS for 
 
 def rooms() -> set[str]:
     """Return the name of each package, and of each package in it."""
-    found = set(PACKAGES)
+    names = set(PACKAGES)
     for name, folder in PACKAGES.items():
-        found |= {f"{name}/{room.parent.name}" for room in folder.glob("*/__init__.py")}
-    return found - {"aip/stubs"}  # generated
+        names |= {f"{name}/{room.parent.name}" for room in folder.glob("*/__init__.py")}
+    return names - {"aip/stubs"}  # generated
 
 
 @cache
 def imported(file: Path) -> frozenset[str]:
     """Return the modules that a file of the tests imports, also by way of `tests/support`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
+            names |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
-    for module in sorted(found):
+            names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    for module in sorted(names):
         helper = TESTS / "support" / f"{module.partition('.')[0]}.py"
         if helper.is_file() and helper != file:
-            found |= imported(helper)
-    return frozenset(found)
+            names |= imported(helper)
+    return frozenset(names)
 
 
 def test_every_room_has_its_tests() -> None:
@@ -64,8 +64,8 @@ def test_the_tests_of_a_room_import_it(room: str) -> None:
 
 def test_a_room_a_path_and_everything_are_run_in_shards() -> None:
     files = {file for file in TESTS.rglob("test_*.py") if "support" not in file.parts}
-    made = shards([TESTS])
-    assert sorted(file for _, part in made for file in part) == sorted(files)
+    parts = shards([TESTS])
+    assert sorted(file for _, part in parts for file in part) == sorted(files)
     assert {file for _, part in shards(selected("registry/log")) for file in part} == set(selected("registry/log"))
     assert selected(str(TESTS / "unit")) == [TESTS / "unit"]
     with pytest.raises(SystemExit, match="neither a path nor a room"):

@@ -42,7 +42,7 @@ from treaty_registry.registry import Registry
 from treaty_registry.storage.blobs import BlobStore
 from treaty_registry.storage.postgres import connect
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def place(tmp_path: Path, database: str, web: Web) -> Place:
 @pytest.mark.threat(314, 316, 317)
 async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_path: Path) -> None:
     place.web.serve(ALICE)
-    made = publication(ALICE)
+    statement = publication(ALICE)
     async with place.open() as registry:
-        await publish(registry, ALICE, made)
+        await publish(registry, ALICE, statement)
         old = RegistryName(f"https://{ORIGIN}", registry.log_key)
         for home in ("follows", "away", "reads later"):
             TrustedRegistries(tmp_path / home).add(old)
         async with agent(tmp_path / "follows", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
+            assert await reader.document(statement.body.uri) == statement.document
         before = registry.head.note
         root = registry.current_trusted_root
         new = prepare(place.keys, [*ROLES])
@@ -77,35 +77,35 @@ async def test_an_agent_follows_and_one_that_was_away_is_told(place: Place, tmp_
         assert without_rotations(registry.current_trusted_root) == root != registry.current_trusted_root
         for home in ("follows", "reads later"):
             async with agent(tmp_path / home, registry, place.time) as reader:
-                assert await reader.document(made.body.uri) == made.document
+                assert await reader.document(statement.body.uri) == statement.document
                 assert reader.registries.get(ORIGIN).name.key == registry.log_key
                 # The name that people published still names this log.
                 reader.registries.add(old)
                 assert reader.registries.get(ORIGIN).keys == registry.keys
         # A server that shows an old head, dated by the old clock: refused as soon as the overlap is over.
-        held = TrustedRegistries(tmp_path / "follows").get(ORIGIN).keys
-        assert held.open(before).checkpoint.size < done.index
+        keys = TrustedRegistries(tmp_path / "follows").get(ORIGIN).keys
+        assert keys.open(before).checkpoint.size < done.index
         place.time.now += OVERLAP
         await moved(registry, 2)
         assert len(signers_of(registry.head.note)) == 2
         async with agent(tmp_path / "follows", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
-        kept = (tmp_path / "away" / "registries.json").read_bytes()
+            assert await reader.document(statement.body.uri) == statement.document
+        content = (tmp_path / "away" / "registries.json").read_bytes()
         async with agent(tmp_path / "away", registry, place.time) as reader:
             with pytest.raises(VerificationFailed) as refused:
-                await reader.document(made.body.uri)
+                await reader.document(statement.body.uri)
         assert (refused.value.step, refused.value.code) == (2, "note.signature")
         assert f"treaty trust remove {ORIGIN}" in refused.value.fix
-        assert (tmp_path / "away" / "registries.json").read_bytes() == kept
+        assert (tmp_path / "away" / "registries.json").read_bytes() == content
         # What people do then.
-        known = TrustedRegistries(tmp_path / "away")
-        known.remove(ORIGIN)
-        known.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
+        registries = TrustedRegistries(tmp_path / "away")
+        registries.remove(ORIGIN)
+        registries.add(RegistryName(f"https://{ORIGIN}", registry.log_key))
         async with agent(tmp_path / "away", registry, place.time) as reader:
-            assert await reader.document(made.body.uri) == made.document
+            assert await reader.document(statement.body.uri) == statement.document
 
 
-async def test_each_step_survives_a_restart_and_the_old_keys_leave_at_the_end(place: Place, tmp_path: Path) -> None:
+async def test_each_key_step_survives_a_restart(place: Place, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"origin|no log|There is no"):
         prepare(place.keys, [*ROLES])
     async with place.open() as registry:
@@ -177,9 +177,7 @@ class _Crash(BaseException):
     """The end of a process."""
 
 
-async def test_a_crash_between_commit_and_signature_leaves_a_log_that_goes_on(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_crash_before_the_signature_leaves_a_working_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(*_: object) -> None:
         raise _Crash
 
@@ -273,7 +271,7 @@ async def test_a_witness_gets_the_new_key_during_the_overlap(place: Place, tmp_p
         first = registry.head
         prepare(place.keys, ["log"])
         await registry.rotate(OVERLAP)
-        store, key = Store(tmp_path), witness_key("w1.example")
+        store, key = WitnessStore(tmp_path), witness_key("w1.example")
         before = Cosigner(store, key, [old], lambda: place.time.now)
         before.add_checkpoint(AddCheckpoint(0, (), first.note).format())
         proof = tuple(await registry.consistency(first.size))

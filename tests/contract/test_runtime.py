@@ -25,9 +25,9 @@ PROBE = package()
 @pytest.fixture
 async def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxRuntime]:
     monkeypatch.setattr(runtime, "PAUSE", 0)
-    made = SandboxRuntime(tmp_path)
-    yield made
-    await made.close()
+    sandbox_runtime = SandboxRuntime(tmp_path)
+    yield sandbox_runtime
+    await sandbox_runtime.close()
 
 
 async def session(sandbox: SandboxRuntime, peer: str = PEER, role: str = "client") -> RunningHandler:
@@ -57,7 +57,7 @@ def in_worker(handler: RunningHandler) -> object:
 
 
 @pytest.mark.threat(57)
-async def test_sessions_of_one_peer_share_no_interpreter_not_even_one_after_the_other(sandbox: SandboxRuntime) -> None:
+async def test_sessions_of_a_peer_share_no_interpreter(sandbox: SandboxRuntime) -> None:
     first, second = await session(sandbox), await session(sandbox)
     assert [await count(first), await count(first), await count(second)] == [1, 2, 1]
     await first.close()
@@ -141,15 +141,15 @@ async def remember(handler: RunningHandler, number: int) -> Any:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
-async def test_a_session_goes_on_in_another_sandbox_as_if_nothing_had_happened(tmp_path: Path, isolation: Isolation) -> None:
+async def test_a_session_moves_unchanged_to_another_sandbox(tmp_path: Path, isolation: Isolation) -> None:
     sandbox = SandboxRuntime(tmp_path, isolation, Passivation(max_workers=2))
     try:
         first, second, third = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(3)]
         seeds = set()
         for round in range(1, 4):
             for handler in (first, second, third):  # each time in the place of the one that is asked next
-                told, seed = await remember(handler, round)
-                assert told == list(range(1, round + 1))
+                numbers, seed = await remember(handler, round)
+                assert numbers == list(range(1, round + 1))
                 seeds.add(seed)
         assert len(seeds) == 3
         assert sandbox.workers == 2
@@ -185,8 +185,8 @@ async def test_the_numbers_of_workers_tell_those_that_failed(sandbox: SandboxRun
     for handler in (bad, good):
         await handler.close()
     await spares(sandbox)
-    told = sandbox.metrics()
-    assert (told.failed, told.waiting, told.started) == (1, 0, 2 + told.running)
+    samples = sandbox.metrics()
+    assert (samples.failed, samples.waiting, samples.started) == (1, 0, 2 + samples.running)
 
 
 SNAPSHOTLESS = {
@@ -198,7 +198,7 @@ SNAPSHOTLESS = {
 
 
 @pytest.mark.parametrize("code", SNAPSHOTLESS.values(), ids=SNAPSHOTLESS.keys())
-async def test_a_session_without_a_snapshot_stays_in_its_worker_until_another_needs_it(tmp_path: Path, code: str) -> None:
+async def test_a_session_without_snapshot_stays_in_its_worker(tmp_path: Path, code: str) -> None:
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(max_workers=1))
     try:
         handler = await session(sandbox)
@@ -230,7 +230,7 @@ async def test_a_session_whose_snapshot_hangs_lies_or_is_none_is_over(sandbox: S
     assert sandbox.workers == 0
 
 
-async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(sandbox: SandboxRuntime) -> None:
+async def test_the_shop_answers_the_same_with_and_without_rest(sandbox: SandboxRuntime) -> None:
     shop = sandboxed_package("1.1")
     request = {"type": "REQUEST", "action": "getProductInfo", "productId": "P12345"}
     laptop = {"productId": "P12345", "productName": "Laptop", "productDescription": "", "price": 1299.99, "currency": "USD"}
@@ -238,7 +238,7 @@ async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(s
     async def replies(*, resting: bool) -> list[bytes]:
         handler = await sandbox.open(shop, "provider", local=LOCAL, peer=PEER)
         await handler.handle(Opened())
-        said = []
+        messages = []
         for number in range(3):
             (invoke,) = await handler.handle(Received(peer=PEER, data=encode_json({**request, "messageId": f"m{number}"})))
             assert isinstance(invoke, Invoke)
@@ -246,14 +246,14 @@ async def test_the_shop_of_product_info_answers_the_same_with_and_without_rest(s
                 await rest(handler)  # also between a question and its answer
             (send,) = await handler.handle(Result(call=invoke.call, value=laptop))
             assert isinstance(send, Send)
-            said.append(send.data)
+            messages.append(send.data)
         await handler.close()
-        return said
+        return messages
 
     assert await replies(resting=True) == await replies(resting=False)
 
 
-async def test_passive_sessions_leave_neither_processes_nor_descriptors(tmp_path: Path) -> None:
+async def test_passive_sessions_leave_no_processes_or_descriptors(tmp_path: Path) -> None:
     before = descendants(), open_descriptors()
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(max_workers=2))
     handlers = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(4)]

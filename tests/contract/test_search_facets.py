@@ -42,7 +42,7 @@ async def found(api: httpx.AsyncClient, **params: str) -> list[str]:
 async def attach_package(
     api: httpx.AsyncClient,
     agent: Signer,
-    made: Publication,
+    publication: Publication,
     vectors: Mapping[str, bytes],
     bundle: bytes,
     *,
@@ -50,11 +50,11 @@ async def attach_package(
     release: str = "1",
 ) -> kinds.Handler:
     """Attach a package with these vectors and this bundle."""
-    document = made.body.document.sha256
+    document = publication.body.document.sha256
     filename, wheel, entry_point = wheel_with(
-        vectors, uri=made.body.uri, document=document, is_code_free=is_code_free, release=release
+        vectors, uri=publication.body.uri, document=document, is_code_free=is_code_free, release=release
     )
-    body = kinds.Handler(made.body.uri, document, filename, blob(wheel), entry_point, blob(bundle))
+    body = kinds.Handler(publication.body.uri, document, filename, blob(wheel), entry_point, blob(bundle))
     signed = agent.statement(body)
     for data in (wheel, bundle):
         assert (await put(api, data, signed)).status_code in (201, 204)
@@ -66,8 +66,8 @@ async def attach_package(
 async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:
     names = ("bare", "echo", "free", "built")
     bare, echo, free, built = (publication(alice, name) for name in names)
-    for made in (bare, echo, free, built):
-        await publish(api, alice, made)
+    for statement in (bare, echo, free, built):
+        await publish(api, alice, statement)
     await attach(api, alice, echo)
     await attach_package(api, alice, free, ALL, bundle_by(OWN), is_code_free=True)
     await attach_package(api, alice, built, {"1.json": ALL["1.json"]}, bundle_by(GITHUB))
@@ -98,39 +98,39 @@ async def test_a_hostile_package_is_only_a_package_without_coverage(api: httpx.A
         "digits.json": vector("client", "ask", error="9" * 50_000),
         "many.json": vector("client", *["ask"] * 5_000, error=405),
     }
-    made = publication(alice, "p")
-    await publish(api, alice, made)
+    statement = publication(alice, "p")
+    await publish(api, alice, statement)
     for release, bundle in enumerate((b"{}", b'{"verificationMaterial":{"certificate":{"rawBytes":"AAAA"}}}'), 1):
-        await attach_package(api, alice, made, hostile, bundle, release=str(release))
+        await attach_package(api, alice, statement, hostile, bundle, release=str(release))
         assert await found(api, coverage="none", handler="sandboxed") == ["p"]
     for signed in VALUES["signed"]:
         assert await found(api, signed=signed) == []
-    await attach_package(api, alice, made, {**hostile, **ALL}, bundle_by(OWN), release="3")
+    await attach_package(api, alice, statement, {**hostile, **ALL}, bundle_by(OWN), release="3")
     assert await found(api, coverage="all", signed="did") == ["p"]
 
 
 async def test_the_newest_usable_handler_of_the_publisher_counts(api: httpx.AsyncClient, alice: Signer) -> None:
-    made = publication(alice, "p")
-    await publish(api, alice, made)
-    first = await attach_package(api, alice, made, {}, bundle_by(GITHUB))
-    second = await attach_package(api, alice, made, ALL, bundle_by(OWN), is_code_free=True, release="2")
+    statement = publication(alice, "p")
+    await publish(api, alice, statement)
+    first = await attach_package(api, alice, statement, {}, bundle_by(GITHUB))
+    second = await attach_package(api, alice, statement, ALL, bundle_by(OWN), is_code_free=True, release="2")
     assert await found(api, handler="code-free", signed="did", coverage="all") == ["p"]
     assert await found(api, handler="sandboxed") == await found(api, signed="sigstore") == []
-    await say(api, alice, kinds.Status(made.body.uri, "yanked", wheel=second.wheel.sha256))
+    await say(api, alice, kinds.Status(statement.body.uri, "yanked", wheel=second.wheel.sha256))
     assert await found(api, handler="sandboxed", signed="github-actions", coverage="none") == ["p"]
     assert await found(api, handler="code-free") == []
-    await say(api, alice, kinds.Status(made.body.uri, "revoked", wheel=first.wheel.sha256))
+    await say(api, alice, kinds.Status(statement.body.uri, "revoked", wheel=first.wheel.sha256))
     assert await found(api, handler="none") == ["p"]
-    await say(api, alice, kinds.Status(made.body.uri, "deprecated", wheel=second.wheel.sha256))
+    await say(api, alice, kinds.Status(statement.body.uri, "deprecated", wheel=second.wheel.sha256))
     assert await found(api, handler="code-free") == ["p"]
 
 
 async def test_states_of_the_publisher(api: httpx.AsyncClient, alice: Signer) -> None:
     for name, state in (("a", "active"), ("b", "deprecated"), ("c", "yanked"), ("d", "revoked")):
-        made = publication(alice, name)
-        await publish(api, alice, made)
+        statement = publication(alice, name)
+        await publish(api, alice, statement)
         if state != "active":
-            await say(api, alice, kinds.Status(made.body.uri, state))  # type: ignore[arg-type]
+            await say(api, alice, kinds.Status(statement.body.uri, state))  # type: ignore[arg-type]
     for state, names in (("active", ["a"]), ("deprecated", ["b"]), ("yanked", ["c"]), ("revoked", ["d"]), ("", ["b", "a"])):
         assert await found(api, state=state) == names
         assert await found(api, state=state, q="product") == names
@@ -153,10 +153,10 @@ async def test_origin_and_namespace(api: httpx.AsyncClient, alice: Signer, bob: 
 async def test_states_of_the_network(newest: httpx.AsyncClient, registry: Registry, web: Web, alice: Signer, bob: Signer) -> None:
     carol = domain_signer("carol.example")
     web.serve(carol)
-    made, other = publication(alice), publication(bob)
-    await publish(newest, alice, made)
+    statement, other = publication(alice), publication(bob)
+    await publish(newest, alice, statement)
     await publish(newest, bob, other)
-    document = made.body.document.sha256
+    document = statement.body.document.sha256
     seen = set()
     for epoch in range(6):
         for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
@@ -178,9 +178,9 @@ async def test_states_of_the_network(newest: httpx.AsyncClient, registry: Regist
 async def test_a_withdrawn_blob_takes_its_facet_away(
     api: httpx.AsyncClient, registry: Registry, operator: Operator, alice: Signer
 ) -> None:
-    made = publication(alice, "p")
-    await publish(api, alice, made)
-    handler = await attach_package(api, alice, made, ALL, bundle_by(OWN))
+    statement = publication(alice, "p")
+    await publish(api, alice, statement)
+    handler = await attach_package(api, alice, statement, ALL, bundle_by(OWN))
     for blob_of, facet, value in ((handler.bundle, "signed", "did"), (handler.wheel, "coverage", "all")):
         assert await found(api, **{facet: value}) == ["p"]
         withdrawal = operator.state(kinds.Withdrawal(blob_of.sha256, "personal"), issued=registry.clock())
@@ -192,10 +192,10 @@ async def test_a_withdrawn_blob_takes_its_facet_away(
 
 @pytest.mark.deep
 async def test_rebuild_reads_the_same_facets_from_the_blobs(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    made = publication(alice, "p")
-    await publish(api, alice, made)
-    await attach_package(api, alice, made, ALL, bundle_by(GITHUB), is_code_free=True)
-    await say(api, alice, kinds.Status(made.body.uri, "deprecated"))
+    statement = publication(alice, "p")
+    await publish(api, alice, statement)
+    await attach_package(api, alice, statement, ALL, bundle_by(GITHUB), is_code_free=True)
+    await say(api, alice, kinds.Status(statement.body.uri, "deprecated"))
     assert not (await registry.rebuild()).differed
     await registry.pool.execute("update handlers set signer = null, coverage = 'some'")
     await registry.pool.execute("update protocols set facets = '{}'")
@@ -209,8 +209,8 @@ async def test_an_empty_filter_is_none_and_an_unknown_value_is_refused(api: http
     names = ("topic", "state", "origin", "namespace", "signed", "coverage", "handler")
     assert await found(api, **dict.fromkeys(names, "")) == ["p"]
     for facet, values in VALUES.items():
-        said = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.query")
-        assert all(value in said["detail"] for value in values)
+        answer = problem(await api.get("/protocols", params={facet: "nonsense"}), 400, "search.query")
+        assert all(value in answer["detail"] for value in values)
 
 
 async def test_the_answer_says_its_order_and_a_bound(api: httpx.AsyncClient, alice: Signer) -> None:
@@ -226,6 +226,6 @@ async def test_the_answer_says_its_order_and_a_bound(api: httpx.AsyncClient, ali
 
 @pytest.mark.parametrize("text", ["=state/active", "state/active", "/commerce", "=handler/none"])
 async def test_no_text_of_a_query_is_a_facet(api: httpx.AsyncClient, alice: Signer, text: str) -> None:
-    made = publication(alice, "p", topic="travel/hotel")
-    await publish(api, alice, made)
+    statement = publication(alice, "p", topic="travel/hotel")
+    await publish(api, alice, statement)
     assert await found(api, q=text) == []

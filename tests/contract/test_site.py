@@ -13,7 +13,7 @@ import pytest
 from built_site import built_site
 from docs.site.__main__ import main
 from docs.site.archive import SiteError, check, pack
-from docs.site.search import SearchMixed
+from docs.site.search import SearchMixed, index, sections, stems
 from docs.site.staging import ROOT, LinkError, moved, pages, place
 
 
@@ -44,7 +44,7 @@ def test_every_page_is_in_the_list_of_all_pages(site: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.deep
-def test_a_page_shows_the_frame_of_the_registry_and_loads_its_style(site: zipfile.ZipFile) -> None:
+def test_a_page_has_the_registrys_frame_and_style(site: zipfile.ZipFile) -> None:
     page = site.read("glossary.html").decode()
     for part in ('href="/protocols"', 'href="_static/treaty.css"', 'class="skip"', '<main id="main"', 'name="q"'):
         assert part in page
@@ -139,6 +139,73 @@ def test_chinese_words_are_found_by_their_pairs() -> None:
     assert language.split("v2预订") == ["v2", "预订"]
     assert all(map(language.word_filter, ("预订", "价", "sandbox")))
     assert not language.word_filter("the")
+
+
+QUESTIONS = {
+    "how do I cancel a call": "guides/handlers.html#streams-events-and-cancellation",
+    "exit status": "guides/command-line.html#exit-statuses",
+    "rotate a key": "guides/operating.html#rotate-a-key",
+    "disk full": "guides/operating.html#a-disk-is-full",
+    "what is repeated when a call has no answer": "guides/calling.html#what-is-repeated",
+    "test my agent without a registry": "guides/testing.html#without-a-registry-outside-of-tests",
+    "MCP or A2A": "index.html#",
+    "what do I have to install": "readme.html#install-only-what-you-need",
+    "take a published version back": "guides/handlers.html#after-publishing",
+    "session.busy": "guides/serving.html#how-much-at-once",
+    "the lost disk of a registry": "guides/deploying.html#survive-a-lost-disk",
+    "my topic has no consensus": "guides/deciding-a-topic.html#",
+}
+"""Questions of a user, and the section that answers each."""
+
+
+def ranked(made: str, questions: list[str]) -> list[list[list[str]]]:
+    """The hits of each question, as the page ranks them."""
+    program = (ROOT / "docs/site/treaty/static/search.js").read_text(encoding="utf-8")
+    asked = json.dumps([stems(question) for question in questions])
+    script = f"{program}\nconst made = {made};\nconsole.log(JSON.stringify({asked}.map((words) => rank(made, words))));"
+    try:
+        done = subprocess.run(["node"], input=script, capture_output=True, text=True, check=True, timeout=60)
+    except FileNotFoundError:
+        pytest.skip("no Node.js here")
+    found: list[list[list[str]]] = json.loads(done.stdout)
+    return found
+
+
+def test_a_question_of_a_user_finds_the_section_that_answers_it() -> None:
+    made = index({place(page).removesuffix(".md") + ".html": page.read_text(encoding="utf-8") for page in pages()})
+    hits = dict(zip(QUESTIONS, ranked(made, list(QUESTIONS)), strict=True))
+    first = {question: [f"{page}#{anchor}" for page, anchor, *_ in found[:3]] for question, found in hits.items()}
+    assert {question: found for question, found in first.items() if QUESTIONS[question] not in found} == {}
+
+
+def test_words_of_a_heading_and_more_words_of_the_question_come_first() -> None:
+    text = "The key of a log is rotated by its operator. " * 3
+    made = index(
+        {
+            "a.html": f"# Logs\n\n{text}\n\n## Other\n\nconstructor",
+            "b.html": "# Keys\n\n```sh\n# Rotate a key\n```\n\n## Rotate a key\n\n[Read](/a.html) this.\n",
+        }
+    )
+    by_heading, by_both, by_beginning, by_none = ranked(made, ["rotate a key", "operator rotates", "constr", "toString"])
+    assert by_heading[0] == ["b.html", "rotate-a-key", "Keys", "Rotate a key", "Read this."]
+    assert by_both[0][:2] == ["a.html", ""]
+    assert [hit[:2] for hit in by_beginning] == [["a.html", "other"]]
+    assert by_none == []
+
+
+def test_a_second_heading_of_a_name_leads_to_its_page() -> None:
+    found = sections("a.html", "# A\n\n## B\n\n## B\n\n### 预订\n")
+    assert [(section.heading, section.anchor) for section in found] == [("A", ""), ("B", "b"), ("B", ""), ("预订", "")]
+
+
+@pytest.mark.deep
+def test_every_hit_of_the_search_leads_to_its_heading(site: zipfile.ZipFile) -> None:
+    made = json.loads(site.read("searchindex.js").decode().removeprefix("var searchIndex = ").rstrip(";\n"))
+    assert len(made["sections"]) > 500
+    ids = {
+        page: set(re.findall(r' id="([^"]+)"', site.read(page).decode())) for page in {section[0] for section in made["sections"]}
+    }
+    assert [(page, anchor) for page, anchor, *_ in made["sections"] if anchor and anchor not in ids[page]] == []
 
 
 @pytest.mark.deep

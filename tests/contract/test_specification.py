@@ -45,7 +45,7 @@ from treaty_io.identity import identity
 from treaty_io.network import did_documents, egress
 from treaty_registry.admission import fair_queue, quota, upload_room
 from treaty_registry.admission.content_process import ContentLimits
-from treaty_registry.catalogue import queries, retrieval, search, standing, statuses
+from treaty_registry.catalogue import queries, ranking, retrieval, search, standing, statuses
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, statements
 from treaty_registry.serving import request_filter, request_head, topics
@@ -72,13 +72,13 @@ CAPS = {
         ("`HOME/flow-history.json` ({} at most", agreements.MAX_AGREEMENTS),
     ],
     "hello-profile.md": [
-        ("a frame of at most {} + 1 byte", frame.MAX_PAYLOAD),
-        ("ignored on receipt [1]. Then at most {}.", frame.MAX_PAYLOAD),
-        ("JSON of at most {}, as in", hello.MAX_HELLO),
+        ("binary, at most {} + 1 byte", frame.MAX_PAYLOAD),
+        ("ignored on receipt. Then at most {}.", frame.MAX_PAYLOAD),
+        ("JSON of at most {}, by the rules", hello.MAX_HELLO),
         ("the first {} are looked at", hello.MAX_CANDIDATES),
         ("Markdown, at most {}, clear and concise", protocol.MAX_DOCUMENT),
         ("`candidateProtocols`, `testCases` | at most {} of UTF-8", protocol.MAX_DOCUMENT),
-        ("JSON (RFC 8259) of at most {}, 1,024 values", messages.MAX_MESSAGE),
+        ("JSON (RFC 8259), UTF-8, of at most {}, 1,024 values", messages.MAX_MESSAGE),
         ("of at most 1 MiB, {} values and", messages.MAX_VALUES),
         ("`modificationSummary` | at most {},", messages.MAX_SUMMARY),
         ("`errorDescription` | at most {};", messages.MAX_SUMMARY),
@@ -154,14 +154,13 @@ CAPS = {
         ("/ 64), is at most {}, and matches", schemas.MAX_CHECKS),
         ("together: the same {}, and", schemas.MAX_CHECKS),
         ("only with texts of at most {} bytes / its weight", schemas.MAX_MATCH),
-        ("A reply has at most 4 MiB and {} values", framing.MAX_REPLY_VALUES),
+        ("of its worker has at most 4 MiB and {} values", framing.MAX_REPLY_VALUES),
         ("`protocol.toml`, at most {}:", project_file.MAX_TOML),
         ("a project has at most {}:", project.MAX_VECTORS),
         ("strict JSON of at most {} (`treaty_sandbox.vectors`)", vectors.MAX_VECTOR),
         ("A Sigstore bundle v0.3, at most {},", kinds.MAX_BUNDLE),
         ("`application/vnd.in-toto+json` and at most {} bytes", attestation.MAX_STATEMENT),
-        ("A frame has at most {}.", framing.MAX_FRAME),
-        ("A reply has at most {} and", bubblewrap.SandboxLimits().reply),
+        ("A reply of its worker has at most {} and", bubblewrap.SandboxLimits().reply),
     ],
     "identity-on-the-wire.md": [
         ("Each header has at most {} characters", message_signature.MAX_HEADER),
@@ -176,7 +175,7 @@ CAPS = {
     "discovery.md": [
         ("All are canonical JSON of at most {},", parsing.MAX_DOCUMENT),
         ("A document is a JSON object of at most {}.", parsing.MAX_DOCUMENT),
-        ("possible protocols it offers at most {} in this order", hello.MAX_CANDIDATES),
+        ("possible protocols a source offers at most {} in this order", hello.MAX_CANDIDATES),
         ("At most {} pages and", discovery.MAX_PAGES),
         ("pages and {} descriptions are read", discovery.MAX_AGENTS),
         ("An agent lists at most {}.", parsing.MAX_PROTOCOLS),
@@ -235,7 +234,7 @@ CAPS = {
         ("`q` (at most {} characters", search.MAX_QUERY),
         ("`search.query` (more than {})", search.MAX_QUERY_TERMS),
         ("`limit` (1 to {}; 20)", retrieval.MAX_PAGE),
-        ("A page looks at {} protocols", retrieval.MAX_WALK),
+        ("a page looks at {} protocols", ranking.MAX_WALK),
         ("newest first by PEP 440, at most {} |", queries.MAX_VERSIONS),
         ("topics by name, {} a page", topics.MAX_TOPICS),
         ("each with its oldest {} versions", statuses.MAX_URIS),
@@ -273,8 +272,8 @@ def text(name: str) -> str:
 
 def examples(name: str) -> dict[str, str]:
     """The fenced blocks that a paragraph beginning with a bold word introduces, by that word."""
-    found = re.findall(r"^\*\*(\w+)\*\*(?:[^\n]+\n)+\n```\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
-    return dict(found)
+    matches = re.findall(r"^\*\*(\w+)\*\*(?:[^\n]+\n)+\n```\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+    return dict(matches)
 
 
 def spellings(number: int) -> list[str]:
@@ -284,10 +283,10 @@ def spellings(number: int) -> list[str]:
 
 
 def test_the_worked_example_is_what_the_code_makes() -> None:
-    given = examples("statements.md")
-    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(given["Seed"].strip()))
+    examples_of = examples("statements.md")
+    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(examples_of["Seed"].strip()))
     public = key.public_key().public_bytes_raw()
-    document, card = given["Document"].encode(), given["Card"].strip().encode()
+    document, card = examples_of["Document"].encode(), examples_of["Card"].strip().encode()
     assert protocol.parse_card(card).title == "Greeting"
     body = kinds.Publish(
         f"https://registry.example/protocols/{did_key(public)}/greeting/1.0",
@@ -297,26 +296,31 @@ def test_the_worked_example_is_what_the_code_makes() -> None:
         "negotiated",
     )
     draft = statement.draft(body, log="registry.example", by=(did_key_id(public),), issued=1_790_000_000)
-    made = draft.seal({did_key_id(public): key.sign(draft.signing_input)})
-    assert made.payload.decode() == given["Payload"].replace("\n", "")
-    assert made.signatures[0].hex() == given["Signature"].replace("\n", "")
-    assert made.id == given["Id"].strip()
-    assert leaf_hash(made.leaf).hex() == given["Leaf"].strip()
-    assert statement.verify(statement.parse(made.leaf), {did_key_id(public): public}).statement.id == made.id
-    for size in (f"{len(document)} bytes", f"{len(card)} bytes", f"{len(made.payload)} bytes", f"{len(made.leaf):,}-byte"):
+    envelope = draft.seal({did_key_id(public): key.sign(draft.signing_input)})
+    assert envelope.payload.decode() == examples_of["Payload"].replace("\n", "")
+    assert envelope.signatures[0].hex() == examples_of["Signature"].replace("\n", "")
+    assert envelope.id == examples_of["Id"].strip()
+    assert leaf_hash(envelope.leaf).hex() == examples_of["Leaf"].strip()
+    assert statement.verify(statement.parse(envelope.leaf), {did_key_id(public): public}).statement.id == envelope.id
+    for size in (
+        f"{len(document)} bytes",
+        f"{len(card)} bytes",
+        f"{len(envelope.payload)} bytes",
+        f"{len(envelope.leaf):,}-byte",
+    ):
         assert size in text("statements.md")
 
 
 def test_every_kind_is_specified_with_its_fields() -> None:
     fences = re.findall(r"^```\n(.*?)^```$", text("statements.md"), re.MULTILINE | re.DOTALL)
     listing = next(fence for fence in fences if fence.startswith("genesis"))
-    found = {}
+    fields_of = {}
     for part in listing.strip().split("\n\n"):
         heading, *lines = part.splitlines()
-        found[heading.split()[0]] = {name for line in lines for name in field_names(line)}
-    assert list(found) == list(statement.KINDS)
+        fields_of[heading.split()[0]] = {name for line in lines for name in field_names(line)}
+    assert list(fields_of) == list(statement.KINDS)
     for name, kind in statement.KINDS.items():
-        assert {field.encode_name for field in msgspec.structs.fields(kind)} == found[name], name
+        assert {field.encode_name for field in msgspec.structs.fields(kind)} == fields_of[name], name
 
 
 def field_names(line: str) -> list[str]:
@@ -357,8 +361,8 @@ def test_caps_are_those_of_the_code(name: str, phrase: str, cap: int) -> None:
     """The phrase is on the page once, whichever number is in it. So the test fails when the code or the page changes."""
     written = " ".join(re.sub(r"<!-- generated: .*?<!-- end -->", "", text(name), flags=re.DOTALL).split())
     before, after = map(re.escape, phrase.split("{}"))
-    (found,) = re.findall(rf"{before}(\d[\d,]*(?<!,)(?: [KMG]iB)?){after}", written)
-    assert found in spellings(cap)
+    (number,) = re.findall(rf"{before}(\d[\d,]*(?<!,)(?: [KMG]iB)?){after}", written)
+    assert number in spellings(cap)
 
 
 def test_the_policy_in_the_specification_is_one(tmp_path: Path) -> None:

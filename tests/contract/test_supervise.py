@@ -108,11 +108,11 @@ def test_the_folder_is_for_the_command_and_removed(tmp_path: Path) -> None:
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir(mode=0o500)
+    target = tmp_path / "kept"
+    target.mkdir(mode=0o500)
     assert finished(supervise('ln -s "$TMPDIR/../kept" "$1/link"', "--tmpdir", folder=tmp_path)) == (0, "")
-    assert [*tmp_path.iterdir()] == [kept]
-    assert kept.stat().st_mode & 0o777 == 0o500
+    assert [*tmp_path.iterdir()] == [target]
+    assert target.stat().st_mode & 0o777 == 0o500
 
 
 def test_the_folder_of_a_command_that_fails_may_be_kept(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_folder_of_a_command_that_fails_may_be_kept(tmp_path: Path) -> None:
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT"])
-def test_a_signal_is_passed_on_once_and_the_command_may_end_by_itself(name: str, tmp_path: Path) -> None:
+def test_a_signal_is_passed_on_once(name: str, tmp_path: Path) -> None:
     script = f"trap 'echo {name}; sleep 0.5; exit 4' {name}; echo ready; sleep 600 & wait"
     with ready(script, folder=tmp_path) as process:
         process.send_signal(signal.Signals[f"SIG{name}"])
@@ -172,11 +172,11 @@ def test_the_command_reads_from_the_terminal_of_the_supervisor() -> None:
     script = 'read -r line; test -t 1 && echo "[$line]"'
     process, terminal = on_terminal([sys.executable, str(SUPERVISE), "--", "sh", "-c", script], os.environ)
     os.write(terminal, b"typed\n")
-    shown = b""
+    output = b""
     # Where Linux stops the command, nothing comes.
-    while b"[typed]" not in shown and select.select([terminal], [], [], 50)[0]:
-        shown += os.read(terminal, 1024)
+    while b"[typed]" not in output and select.select([terminal], [], [], 50)[0]:
+        output += os.read(terminal, 1024)
     process.terminate()
     process.wait(timeout=50)
     os.close(terminal)
-    assert b"[typed]" in shown
+    assert b"[typed]" in output

@@ -40,47 +40,48 @@ def test_the_code_makes_the_same_bytes(name: str) -> None:
 
 
 def test_a_reader_of_the_statements_needs_nothing_else() -> None:
-    found = load("statements/statements.json")
-    keys = {name: did.decode_multikey(key["multikey"]) for name, key in found["keys"].items()}
-    for vector in found["accepted"]:
-        made = statement.verify(statement.parse(vector["leaf"].encode()), keys).statement
-        assert (made.type, made.id) == (vector["kind"], vector["id"])
+    vectors = load("statements/statements.json")
+    keys = {name: did.decode_multikey(key["multikey"]) for name, key in vectors["keys"].items()}
+    for vector in vectors["accepted"]:
+        entry = statement.verify(statement.parse(vector["leaf"].encode()), keys).statement
+        assert (entry.type, entry.id) == (vector["kind"], vector["id"])
         assert leaf_hash(vector["leaf"].encode()).hex() == vector["leaf_hash"]
-    for vector in found["refused"]:
+    for vector in vectors["refused"]:
         leaf = vector["leaf"].encode()
         assert made_records.refusal(lambda: statement.verify(statement.parse(leaf), keys)) == vector["code"]  # noqa: B023
 
 
 def test_a_reader_of_a_rotation_computes_the_trusted_root() -> None:
-    found = load("log/authority.json")
-    genesis, rotation = (leaf.encode() for leaf in found["leaves"])
+    vectors = load("log/authority.json")
+    genesis, rotation = (leaf.encode() for leaf in vectors["leaves"])
     keys = proven_keys([(0, genesis), (1, rotation)])
-    root = found["pinned_root"].encode()
+    root = vectors["pinned_root"].encode()
     assert (
-        with_rotations(root, keys) == found["trusted_root"].encode() and without_rotations(found["trusted_root"].encode()) == root
+        with_rotations(root, keys) == vectors["trusted_root"].encode()
+        and without_rotations(vectors["trusted_root"].encode()) == root
     )
-    for vector in found["refused"]:
+    for vector in vectors["refused"]:
         leaf = vector["leaf"].encode()
         assert made_records.refusal(lambda: proven_keys([(0, genesis), (1, leaf)])) == vector["code"], vector["title"]  # noqa: B023
 
 
 def test_a_reader_of_the_log_recomputes_its_decisions() -> None:
-    found, replay = load("election/log.json"), Replay()
-    expected = {vector["leaf"]: vector for vector in found["decisions"]}
-    for index, leaf in enumerate(found["leaves"]):
+    vectors, replay = load("election/log.json"), Replay()
+    expected = {vector["leaf"]: vector for vector in vectors["decisions"]}
+    for index, leaf in enumerate(vectors["leaves"]):
         if index in expected:
             (due,) = replay.decide()
             assert (due.transcript.decode(), due.roll.decode()) == (expected[index]["transcript"], expected[index]["roll"])
         replay.append(leaf.encode())
-    assert replay.root().hex() == found["root"]
+    assert replay.root().hex() == vectors["root"]
     assert len(expected) == 3
 
 
 def test_sealed_messages_open() -> None:
-    found = load("handoff/messages.json")
-    seal = Seal(bytes.fromhex(found["storage_key"]))
-    for place, sealed in found["sealed"].items():
-        assert seal.open(bytes.fromhex(sealed), place).decode() == found["envelope"]
+    vectors = load("handoff/messages.json")
+    seal = Seal(bytes.fromhex(vectors["storage_key"]))
+    for place, sealed in vectors["sealed"].items():
+        assert seal.open(bytes.fromhex(sealed), place).decode() == vectors["envelope"]
 
 
 @pytest.mark.parametrize(
@@ -97,11 +98,11 @@ def test_the_changes_of_a_bundle_reach_the_steps_of_a_bundle() -> None:
 
 
 def test_the_bundle_of_a_topic_holds() -> None:
-    known = bundle_vectors.facts()
-    bundle = read_bundle((bundle_vectors.FOLDER / "topic.bundle.json").read_bytes(), topic=known["topic"])
-    trusted = TrustedRegistry(parse_registry_name(known["registry"]), None)
-    view = view_topic(bundle, known["topic"], examine(bundle, trusted, now=known["now"], max_age=60))
-    assert [protocol.uri for protocol in view.protocols] == [known["uri"]]
+    example = bundle_vectors.facts()
+    bundle = read_bundle((bundle_vectors.FOLDER / "topic.bundle.json").read_bytes(), topic=example["topic"])
+    trusted = TrustedRegistry(parse_registry_name(example["registry"]), None)
+    view = view_topic(bundle, example["topic"], examine(bundle, trusted, now=example["now"], max_age=60))
+    assert [protocol.uri for protocol in view.protocols] == [example["uri"]]
 
 
 @pytest.mark.parametrize("vector", json.loads(HTTP.read_text()), ids=lambda vector: str(vector["title"]))

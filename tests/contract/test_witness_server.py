@@ -95,11 +95,11 @@ async def test_monitors_read_the_newest_cosigned_checkpoint(tmp_path: Path) -> N
         unknown = await witness.ask(b"", "GET", f"/{hex_digest(b'unknown')}/checkpoint")
         assert (unknown.status_code, unknown.json()["code"]) == (404, "witness.unknown-log")
         cosigned = await witness.ask(HISTORY.request(0, 9).format())
-        shown = await witness.ask(b"", "GET", path)
-        assert (shown.status_code, shown.headers["content-type"]) == (200, "text/plain; charset=utf-8")
-        assert shown.content == HISTORY.note(9) + cosigned.content, "the cosignatures that were returned, and the log's own"
+        answer = await witness.ask(b"", "GET", path)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+        assert answer.content == HISTORY.note(9) + cosigned.content, "the cosignatures that were returned, and the log's own"
         assert (await witness.ask(FORK.request(9, 20).format())).status_code == 422
-        assert (await witness.ask(b"", "GET", path)).content == shown.content
+        assert (await witness.ask(b"", "GET", path)).content == answer.content
         await witness.kill()
         await witness.start()
         again = await witness.ask(b"", "GET", path)
@@ -112,8 +112,8 @@ async def test_it_keeps_a_proof_of_what_it_is_shown(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:
         assert (await witness.ask(HISTORY.request(0, 9).format())).status_code == 200
         assert (await witness.ask(FORK.request(9, 20).format())).status_code == 422
-        (kept,) = (witness.data / "evidence").iterdir()
-        first, second = Equivocation.parse(kept.read_bytes()).verify()
+        (file,) = (witness.data / "evidence").iterdir()
+        first, second = Equivocation.parse(file.read_bytes()).verify()
         assert (first, second) == (HISTORY.checkpoint(9), FORK.checkpoint(20))
         assert "a log signed two histories" in witness.said and "critical" in witness.said
 
@@ -122,10 +122,10 @@ async def test_it_keeps_a_proof_of_what_it_is_shown(tmp_path: Path) -> None:
 async def test_of_many_at_once_one_history_is_cosigned(tmp_path: Path) -> None:
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:
         assert (await witness.ask(HISTORY.request(0, 5).format())).status_code == 200
-        asked = [(history, size) for size in range(6, 16) for history in (HISTORY, FORK)]
-        answers = await asyncio.gather(*(witness.ask(history.request(5, size).format()) for history, size in asked))
+        requests = [(history, size) for size in range(6, 16) for history in (HISTORY, FORK)]
+        answers = await asyncio.gather(*(witness.ask(history.request(5, size).format()) for history, size in requests))
         assert {answer.status_code for answer in answers} <= {200, 409, 422}
-        ((history, size),) = (asked[number] for number, answer in enumerate(answers) if answer.status_code == 200)
+        ((history, size),) = (requests[number] for number, answer in enumerate(answers) if answer.status_code == 200)
         assert list(record(witness).values()) == [history.note(size)], "of those that begin with one size, one alone"
 
 

@@ -26,7 +26,7 @@ from treaty_consensus.statement import Statement, parse
 from treaty_registry.app import create_app
 from treaty_registry.registry import Registry
 from treaty_registry.settings import Settings, WitnessName
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 
 @dataclass
@@ -50,18 +50,18 @@ async def witnessed(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Wi
     folders = [tmp_path / "w1", tmp_path / "w2"]
     keys = []
     for folder in folders:
-        with Store(folder).held():
-            keys.append(str(Store(folder).key(f"{folder.name}.example").verifier))
+        with WitnessStore(folder).held():
+            keys.append(str(WitnessStore(folder).key(f"{folder.name}.example").verifier))
     file = tmp_path / "parameters.toml"
     file.write_text(f'electorate = "development"\n[witnesses]\nquorum = 2\nkeys = {keys}\n')
     settings = replace(settings_for(tmp_path / "registry", database), parameters=file)
-    made = Witnessed(settings, [], Witnesses(tuple(keys), 2).parsed)
-    async with made.open(web) as registry:
+    witnessed = Witnessed(settings, [], Witnesses(tuple(keys), 2).parsed)
+    async with witnessed.open(web) as registry:
         log_key = registry.log_key
     async with witness_process(folders[0], log_key) as first, witness_process(folders[1], log_key) as second:
-        made.witnesses = [first, second]
-        made.settings = replace(settings, witnesses=(first.at, second.at))
-        yield made
+        witnessed.witnesses = [first, second]
+        witnessed.settings = replace(settings, witnesses=(first.at, second.at))
+        yield witnessed
 
 
 async def test_decisions_rest_on_what_the_witnesses_have_seen(witnessed: Witnessed, web: Web) -> None:
@@ -78,8 +78,8 @@ async def test_decisions_rest_on_what_the_witnesses_have_seen(witnessed: Witness
             witnessed.quorum.check(item.decision.input.witnessed.encode(), head.signed.checkpoint)
         leaves = await registry.leaves(range(registry.head.size))
         replay = Replay()
-        taken = [replay.append(leaves[index]) for index in sorted(leaves)]
-        assert [made.body for made in taken if isinstance(made, Statement) and isinstance(made.body, Decision)] == [
+        entries = [replay.append(leaves[index]) for index in sorted(leaves)]
+        assert [entry.body for entry in entries if isinstance(entry, Statement) and isinstance(entry.body, Decision)] == [
             item.decision for item in decided
         ]
 
@@ -108,7 +108,7 @@ async def test_without_them_nothing_is_decided_and_the_rest_goes_on(witnessed: W
 
 
 @pytest.mark.threat(361)
-async def test_what_its_witnesses_stamped_is_logged_before_an_epoch_closes(witnessed: Witnessed, web: Web) -> None:
+async def test_stamped_ballots_are_logged_before_the_epoch_closes(witnessed: Witnessed, web: Web) -> None:
     voter, unheard, newcomer = (domain_signer(f"{name}.example") for name in ("voter", "unheard", "newcomer"))
     web.serve(voter, unheard, newcomer)
     first, second = witnessed.witnesses
@@ -117,13 +117,13 @@ async def test_what_its_witnesses_stamped_is_logged_before_an_epoch_closes(witne
         await log(registry, ballot(registry, 0, "ab" * 32, topic="another/topic"), unheard)
         await registry.intake.senders.block(unheard.did, "it votes for others", "operator")
         # Out of order, and one twice.
-        made = [signed(ballot(registry, seq, "cd" * 32), unheard) for seq in (1, 0)]
-        for witness, statement in ((first, made[0]), (second, made[1]), (first, made[1])):
+        late_ballots = [signed(ballot(registry, seq, "cd" * 32), unheard) for seq in (1, 0)]
+        for witness, statement in ((first, late_ballots[0]), (second, late_ballots[1]), (first, late_ballots[1])):
             answer = await witness.ask(statement.leaf, path="/add-statement")
             assert answer.status_code == 200, answer.text
             assert list(Stamped.of(statement.leaf, answer.content).times(witness.keys[:1])) == witness.keys[:1]
-        shown = await first.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
-        assert [each.leaf for each in read_page(shown.content)[1]] == [made[0].leaf, made[1].leaf]
+        box = await first.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
+        assert [each.leaf for each in read_page(box.content)[1]] == [late_ballots[0].leaf, late_ballots[1].leaf]
         # Each minute what is new is taken as from any sender: a newcomer is learned, and a blocked one stays out.
         other = signed(ballot(registry, 0, "ef" * 32), newcomer)
         assert (await first.ask(other.leaf, path="/add-statement")).status_code == 200
@@ -138,10 +138,10 @@ async def test_what_its_witnesses_stamped_is_logged_before_an_epoch_closes(witne
         assert refusal.value.code == "witness.quorum"
         end = registry.head.size
         leaves = await registry.leaves([end - 2, end - 1])
-        assert [leaves[end - 2], leaves[end - 1]] == [made[1].leaf, made[0].leaf]
+        assert [leaves[end - 2], leaves[end - 1]] == [late_ballots[1].leaf, late_ballots[0].leaf]
         await second.start()
-        shown = await second.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
-        assert [each.leaf for each in read_page(shown.content)[1]] == [made[1].leaf], "it outlives a power failure"
+        box = await second.ask(b"", "GET", f"/{hex_digest(ORIGIN.encode())}/statements")
+        assert [each.leaf for each in read_page(box.content)[1]] == [late_ballots[1].leaf], "it outlives a power failure"
         decided = await registry.decide()
         assert decided[0].decision.input.size == end, "and they are logged once"
 

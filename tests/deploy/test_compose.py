@@ -66,8 +66,8 @@ def ports_of(file: dict[str, Any], service: str) -> list[str]:
 
 def test_the_example_names_every_value() -> None:
     example = (FILE.parent / "env.example").read_text()
-    wanted = set(re.findall(r"\$\{(\w+)", FILE.read_text())) - {"TREATY_IMAGE"}
-    assert wanted == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
+    names = set(re.findall(r"\$\{(\w+)", FILE.read_text())) - {"TREATY_IMAGE"}
+    assert names == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def certificate(composition: Composition) -> Network:
     tls = composition.folder / "tls"
     tls.mkdir()
     authority = trustme.CA()
-    made = authority.issue_cert(*HOSTS.values())
-    made.private_key_and_cert_chain_pem.write_to_path(str(tls / "own.pem"))
+    pair = authority.issue_cert(*HOSTS.values())
+    pair.private_key_and_cert_chain_pem.write_to_path(str(tls / "own.pem"))
     authority.cert_pem.write_to_path(str(tls / "ca.pem"))
     (tls / "own.caddy").write_text(f"tls {tls / 'own.pem'} {tls / 'own.pem'}\n")
     where = Address("127.0.0.1", composition.ports["443"])
@@ -104,9 +104,9 @@ def certificate(composition: Composition) -> Network:
 async def printed(composition: Composition, service: str, pattern: str) -> str:
     async with asyncio.timeout(120):
         while True:
-            found = re.search(pattern, composition.log(service))
-            if found:
-                return found[1]
+            results = re.search(pattern, composition.log(service))
+            if results:
+                return results[1]
             assert composition.processes[service].returncode is None, composition.log(service)
             await asyncio.sleep(0.1)
 
@@ -118,8 +118,8 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
     await composition.run("bucket")
     await composition.start("store")
     await composition.start("proxy")
-    made = await composition.run("registry", "init", "--json")
-    composition.values["LOG_KEY"] = json.loads(made)["key"]
+    output = await composition.run("registry", "init", "--json")
+    composition.values["LOG_KEY"] = json.loads(output)["key"]
     keys = []
     for service, host in (("witness-1", "w1.registry.example"), ("witness-2", "w2.registry.example")):
         await composition.start(service)
@@ -156,7 +156,7 @@ async def test_its_services_are_a_witnessed_registry(composition: Composition) -
 
 
 @pytest.mark.deep
-async def test_a_major_release_of_postgresql_is_filled_as_the_guide_has_it(
+async def test_a_major_upgrade_of_postgresql_follows_the_guide(
     data: Path, database: str, postgres: Postgres, tmp_path: Path
 ) -> None:
     commands = re.findall(r"exec postgres (pg_\w+) --username treaty (.*)", guides.DEPLOYING)

@@ -61,7 +61,7 @@ def test_the_libraries_are_those_of_the_whole_lock() -> None:
 
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="This system has no packages of Debian.")
-def test_a_program_is_gathered_with_its_libraries_and_without_rights(tmp_path: Path) -> None:
+def test_a_program_is_copied_with_its_libraries_only(tmp_path: Path) -> None:
     programs, linked = tmp_path / "programs", tmp_path / "linked"
     programs.mkdir()
     linked.symlink_to("programs")
@@ -219,8 +219,13 @@ class Image:
         if not data.exists():
             data.mkdir(mode=0o700)
             os.chown(data, USER, USER)
-        given = {"HOME": "/data", "PATH": "/opt/treaty/bin", "TREATY_REGISTRY_DATA": "/data", "TREATY_WITNESS_DATA": "/data"}
-        variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (given | self.variables).items())]
+        variables_of = {
+            "HOME": "/data",
+            "PATH": "/opt/treaty/bin",
+            "TREATY_REGISTRY_DATA": "/data",
+            "TREATY_WITNESS_DATA": "/data",
+        }
+        variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (variables_of | self.variables).items())]
         words = [*variables, sys.executable, "-c", CONFINE, self.root, USER, "/opt/treaty/bin/treaty-registry"]
         mounts = "\n".join([*self._mounts(data), 'exec "$@"'])
         command = ["unshare", "--mount", "--ipc", "--uts", "sh", "-ec", mounts, "sh", *words, *arguments, "--json"]
@@ -266,10 +271,10 @@ async def serves_with_all_parts(root: Path, folder: Path, database: str, versity
         image = Image(root, folder, {**shared, **blobs, **store})
         async with await asyncio.start_server(partial(relayed, socket_of(database)), "127.0.0.1", database_port):
             try:
-                made = await image.start("registry", "init", "--origin", ORIGIN)
+                output = await image.start("registry", "init", "--origin", ORIGIN)
                 witnesses = []
                 for name in ("w1.example", "w2.example"):
-                    about = await image.start(name, "witness", "--port", str(free_port()), "--name", name, "--log", made["key"])
+                    about = await image.start(name, "witness", "--port", str(free_port()), "--name", name, "--log", output["key"])
                     witnesses.append(f"{about['url']}#{about['key']}")
                 image.variables["TREATY_REGISTRY_WITNESS"] = " ".join(witnesses)
                 assert (await image.start("registry", "serve")).get("size") == 2
@@ -288,13 +293,13 @@ async def takes_and_has_witnessed(port: int) -> None:
     publisher = key_signer("author")
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as api, asyncio.timeout(60):
         assert (await api.get("/health/ready")).status_code == 200
-        made = publication(publisher)
-        await publish(api, publisher, made)
+        statement = publication(publisher)
+        await publish(api, publisher, statement)
         note = ""
         while "\n3\n" not in note or not all(f"— {name} " in note for name in ("w1.example", "w2.example")):
             await asyncio.sleep(0.1)
             note = (await api.get("/checkpoint")).text
-        (digest, data), *_ = made.blobs.items()
+        (digest, data), *_ = statement.blobs.items()
         assert (await api.get(f"/blobs/sha256/{digest}")).content == data
 
 

@@ -36,7 +36,7 @@ def machine(data: Path) -> Iterator[Machine]:
 
 @pytest.mark.deep
 @needs_namespaces
-def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machine: Machine) -> None:
+def test_the_guides_commands_make_a_whole_registry(machine: Machine) -> None:
     machine.sh(guides.OPEN)
     log_key = machine.sh(f'{guides.KEY}\necho "$LOG_KEY"').strip()
     assert log_key.startswith("registry.example+")
@@ -54,7 +54,7 @@ def test_its_commands_make_an_open_witnessed_and_backed_up_registry(machine: Mac
 
 @needs_namespaces
 @pytest.mark.deep
-def test_a_rotation_and_an_upgrade_as_the_guides_have_them_leave_a_registry_that_starts(machine: Machine) -> None:
+def test_a_registry_starts_after_guided_rotation_and_upgrade(machine: Machine) -> None:
     for commands in (guides.OPEN, guides.PREPARE, guides.ROTATE, guides.UPGRADE):
         machine.sh(commands)
     checkpoint = machine.sh("curl --silent --fail --retry 60 --retry-connrefused http://127.0.0.1:8080/checkpoint")
@@ -83,7 +83,7 @@ def test_a_page_of_commands_says_how_to_call_them() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("runuser") is None, reason="Only root can become another user.")
-def test_the_command_of_root_enters_user_settings_and_folder_of_the_unit(tmp_path: Path) -> None:
+def test_roots_command_enters_the_units_settings(tmp_path: Path) -> None:
     settings = '# A=1\nTREATY_REGISTRY_WITNESS=https://a#k https://b#k\nTREATY_QUOTED="a b"\nTREATY_REGISTRY_DATA=/mine'
     (tmp_path / "registry.env").write_text(settings)
     tmp_path.chmod(0o755)
@@ -96,10 +96,10 @@ def test_the_command_of_root_enters_user_settings_and_folder_of_the_unit(tmp_pat
         assert script.count(old) == 1
         script = script.replace(old, new)
     done = subprocess.run(["sh", "-c", script, "sh", "backup", "a  folder"], capture_output=True, text=True, check=True)
-    said = done.stdout.splitlines()
-    assert (said[:2], said[-1]) == (["nobody", "0077"], "backup a  folder")
-    assert {"TREATY_REGISTRY_WITNESS=https://a#k https://b#k", "TREATY_QUOTED=a b", "TREATY_REGISTRY_DATA=/mine"} < set(said)
-    assert not any(line.startswith("A=") for line in said)
+    lines = done.stdout.splitlines()
+    assert (lines[:2], lines[-1]) == (["nobody", "0077"], "backup a  folder")
+    assert {"TREATY_REGISTRY_WITNESS=https://a#k https://b#k", "TREATY_QUOTED=a b", "TREATY_REGISTRY_DATA=/mine"} < set(lines)
+    assert not any(line.startswith("A=") for line in lines)
 
 
 def test_it_names_every_code_of_a_restore() -> None:

@@ -50,29 +50,29 @@ def conforms(programs: Path, manifests: str) -> subprocess.CompletedProcess[str]
 
 
 def test_they_fit_the_schemas(programs: Path, manifests: str) -> None:
-    found = conforms(programs, manifests)
-    assert found.returncode == 0 and "Errors: 0, Skipped: 0" in found.stdout, found.stdout
+    report = conforms(programs, manifests)
+    assert report.returncode == 0 and "Errors: 0, Skipped: 0" in report.stdout, report.stdout
     assert conforms(programs, manifests.replace("replicas:", "replica:")).returncode == 1
 
 
 def pods(manifests: str) -> list[tuple[str, dict[str, Any]]]:
-    found = []
+    rows = []
     for item in yaml.safe_load_all(manifests):
         spec = item.get("spec", {})
         spec = spec.get("jobTemplate", {}).get("spec", spec)
         if "template" in spec:
-            found.append((item["metadata"]["name"], spec["template"]["spec"]))
-    return found
+            rows.append((item["metadata"]["name"], spec["template"]["spec"]))
+    return rows
 
 
 def test_every_pod_is_confined(manifests: str) -> None:
-    found = pods(manifests)
-    assert [name for name, _ in found] == ["registry", "witness", "backup"]
-    check_confined(found)
+    rows = pods(manifests)
+    assert [name for name, _ in rows] == ["registry", "witness", "backup"]
+    check_confined(rows)
 
 
-def check_confined(found: list[tuple[str, dict[str, Any]]]) -> None:
-    for name, pod in found:
+def check_confined(rows: list[tuple[str, dict[str, Any]]]) -> None:
+    for name, pod in rows:
         assert pod["automountServiceAccountToken"] is False, name
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 65532, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -84,7 +84,7 @@ def check_confined(found: list[tuple[str, dict[str, Any]]]) -> None:
             assert container["image"].startswith("registry.example/treaty-registry:"), name
 
 
-def test_the_job_that_makes_the_log_is_confined_and_no_part_of_apply(programs: Path, built: dict[str, str]) -> None:
+def test_the_job_that_makes_the_log_is_confined(programs: Path, built: dict[str, str]) -> None:
     text = (DEPLOY / "kubernetes" / "init.yaml").read_text()
     job = yaml.safe_load(text)
     check_confined(pods(text))
@@ -94,14 +94,14 @@ def test_the_job_that_makes_the_log_is_confined_and_no_part_of_apply(programs: P
     assert "kind: Job\n" not in built["kubernetes"]
     # The schema of a CronJob has that of a job in it.
     spec = {"schedule": "@yearly", "jobTemplate": {"spec": job["spec"]}}
-    found = conforms(programs, yaml.safe_dump({**job, "kind": "CronJob", "spec": spec}))
-    assert found.returncode == 0 and "Errors: 0, Skipped: 0" in found.stdout, found.stdout
+    report = conforms(programs, yaml.safe_dump({**job, "kind": "CronJob", "spec": spec}))
+    assert report.returncode == 0 and "Errors: 0, Skipped: 0" in report.stdout, report.stdout
 
 
 def registry_of(manifests: str) -> dict[str, Any]:
     items = yaml.safe_load_all(manifests)
-    (found,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry"))
-    return dict(found["spec"])
+    (item_of,) = (item for item in items if (item["kind"], item["metadata"]["name"]) == ("StatefulSet", "registry"))
+    return dict(item_of["spec"])
 
 
 def test_one_registry_writes_and_its_keys_stay(built: dict[str, str]) -> None:
@@ -110,7 +110,7 @@ def test_one_registry_writes_and_its_keys_stay(built: dict[str, str]) -> None:
     assert set(registry["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
 
 
-def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[str, str], tmp_path: Path) -> None:
+def test_nodes_share_all_but_their_keys(built: dict[str, str], tmp_path: Path) -> None:
     registry = registry_of(built["kubernetes-nodes"])
     pod = registry["template"]["spec"]
     assert registry["replicas"] > 1 and "volumeClaimTemplates" not in registry
@@ -119,7 +119,7 @@ def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[st
     )
     assert all(f"{name}: " in shared for name in ("TREATY_DATABASE_URL", "TREATY_BLOBS_URL", "TREATY_HEAD_URL"))
 
-    made = create_operator(tmp_path / "made", "registry.example")
+    new_keys = create_operator(tmp_path / "made", "registry.example")
     # As a mounted secret is: its group can read it.
     for name, folder in {"keys": tmp_path / "made", "authority": tmp_path / "made" / "authority"}.items():
         (tmp_path / name).mkdir()
@@ -131,7 +131,7 @@ def test_several_nodes_share_all_but_their_keys_which_are_secrets(built: dict[st
     here = re.sub(r'(?<=")/(?=data|keys|authority|next)', f"{tmp_path}/", script)
     for _ in range(2):  # a pod may run it again
         subprocess.run([sys.executable, "-c", here], check=True)
-        assert load_operator(tmp_path / "data" / "keys").log_key == made.log_key
+        assert load_operator(tmp_path / "data" / "keys").log_key == new_keys.log_key
         shutil.copytree(tmp_path / "keys", tmp_path / "next", dirs_exist_ok=True)
     assert (tmp_path / "data" / "keys" / "next" / "log.key").stat().st_mode & 0o077 == 0
 
@@ -155,7 +155,7 @@ def test_a_node_names_itself_by_either_kind_of_address(built: dict[str, str], tm
     assert node.node == url
 
 
-def test_a_drain_takes_one_node_at_a_time_and_each_is_on_a_machine_of_its_own(built: dict[str, str]) -> None:
+def test_a_drain_takes_one_node_at_a_time(built: dict[str, str]) -> None:
     budgets = [item for item in yaml.safe_load_all(built["kubernetes-nodes"]) if item["kind"] == "PodDisruptionBudget"]
     (budget,) = (item["spec"] for item in budgets)
     assert budget["maxUnavailable"] == 1
@@ -173,7 +173,7 @@ def test_a_pod_that_stops_still_answers_for_a_moment(manifests: str) -> None:
             assert pod.get("terminationGracePeriodSeconds", 30) >= 5 + 15
 
 
-def test_every_set_has_its_headless_service_and_every_server_a_way_in(manifests: str) -> None:
+def test_every_set_has_a_service_and_every_server_an_entry(manifests: str) -> None:
     items = list(yaml.safe_load_all(manifests))
     services = {item["metadata"]["name"]: item["spec"] for item in items if item["kind"] == "Service"}
     backends = set()

@@ -147,7 +147,7 @@ def test_systemd_filters_the_calls_of_a_service(machine: DebianMachine) -> None:
         assert "\nSeccomp:\t2\n" in status and "\nCapBnd:\t0000000000000000\n" in status
 
 
-async def test_a_restart_refuses_no_read_and_a_process_that_hangs_is_started_again(machine: DebianMachine) -> None:
+async def test_a_restart_refuses_no_read(machine: DebianMachine) -> None:
     await asyncio.to_thread(machine.sh, READY)
     async with steady_readers(machine.reach(8080), "/checkpoint") as seen:
         await answered(seen)

@@ -80,10 +80,10 @@ def client_of(proxy: Proxy) -> httpx.Client:
 def test_a_client_cannot_choose_its_address(proxy: Proxy) -> None:
     lies = {"X-Forwarded-For": f"{LIE}, 10.0.0.1", "Forwarded": f"for={LIE}", "X-Real-IP": LIE}
     with client_of(proxy) as client:
-        found = client.get("/", headers=lies).json()
-    forwarded = [value for name, value in found["headers"] if name.lower() == "x-forwarded-for"]
-    assert TrustedProxies.parse([found["peer"]]).client(found["peer"], forwarded) == CLIENT
-    assert LIE not in str([item for item in found["headers"] if item[0].lower() != "x-real-ip"])
+        answer = client.get("/", headers=lies).json()
+    forwarded = [value for name, value in answer["headers"] if name.lower() == "x-forwarded-for"]
+    assert TrustedProxies.parse([answer["peer"]]).client(answer["peer"], forwarded) == CLIENT
+    assert LIE not in str([item for item in answer["headers"] if item[0].lower() != "x-real-ip"])
 
 
 def test_it_speaks_http_2_and_no_old_tls(proxy: Proxy) -> None:
@@ -102,7 +102,7 @@ def test_it_speaks_http_2_and_no_old_tls(proxy: Proxy) -> None:
         old.wrap_socket(plain, server_hostname="localhost")
 
 
-def test_it_passes_the_largest_body_of_a_registry_and_no_larger_one(proxy: Proxy) -> None:
+def test_a_proxy_passes_exactly_the_largest_body(proxy: Proxy) -> None:
     with client_of(proxy) as client:
         assert client.put("/", content=b"x" * (4 * 1024 * 1024)).json()["body"] == 4 * 1024 * 1024
         try:

@@ -65,8 +65,8 @@ def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", [*SERVICES, "treaty-backup.timer"])
 def test_systemd_understands_every_line(units: Path, name: str) -> None:
     def complaints() -> list[str]:
-        said = analyze("verify", "--man=no", units / name).stderr
-        return [line for line in said.splitlines() if str(units) in line]
+        output = analyze("verify", "--man=no", units / name).stderr
+        return [line for line in output.splitlines() if str(units) in line]
 
     assert complaints() == []
     (units / name).write_text((units / name).read_text() + "Unknown=yes\n")
@@ -76,8 +76,8 @@ def test_systemd_understands_every_line(units: Path, name: str) -> None:
 @needs_systemd
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_is_confined(units: Path, name: str) -> None:
-    found = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", units / name)
-    assert found.returncode == 0, found.stdout
+    report = analyze("security", "--offline=true", f"--threshold={EXPOSURE}", "--no-pager", units / name)
+    assert report.returncode == 0, report.stdout
     open_unit = re.sub(
         r"^(Protect|Restrict|Private|SystemCall|Capability).*\n", "", (units / name).read_text(), flags=re.MULTILINE
     )
@@ -98,21 +98,21 @@ def machine() -> Iterator[Machine]:
 def test_a_service_runs_with_the_confinement_of_its_unit(machine: Machine, name: str) -> None:
     text = (FOLDER / name).read_text()
     unit = Unit(text)
-    said = json.loads(machine.sh(shlex.join(unit.confined([sys.executable, "-c", PROBE, *PLACES]))))
-    assert said["user"] == unit.user != "root"
-    assert said["umask"] == 0o077
-    assert said["capabilities"] and said["no_new_privs"] == "1"
+    data = json.loads(machine.sh(shlex.join(unit.confined([sys.executable, "-c", PROBE, *PLACES]))))
+    assert data["user"] == unit.user != "root"
+    assert data["umask"] == 0o077
+    assert data["capabilities"] and data["no_new_privs"] == "1"
     # The first process of the machine, and another one of root, are hidden: it sees itself.
-    assert said["seen"] == 1
+    assert data["seen"] == 1
     # A backup is no server: it is in the user namespace of the machine, as the unit says.
-    own = {name for name, value in said["namespaces"].items() if value != machine.sh(f"readlink /proc/self/ns/{name}").strip()}
+    own = {name for name, value in data["namespaces"].items() if value != machine.sh(f"readlink /proc/self/ns/{name}").strip()}
     declared = {"user": "PrivateUsers=yes", "ipc": "PrivateIPC=yes", "uts": "ProtectHostname=yes", "mnt": "ProtectSystem=strict"}
     assert own == {namespace for namespace, line in declared.items() if f"\n{line}\n" in text}
     state = re.search(r"^StateDirectory=(.*)$", text, re.MULTILINE)
     assert state is not None
     backups = ["/var/backups/treaty-registry"] if "ReadWritePaths=" in text else []
-    assert said["writable"] == ["/tmp", "/var/tmp", f"/var/lib/{state[1]}", *backups]
-    assert said["devices"] == ["fd", "full", "null", "random", "shm", "tty", "urandom", "zero"]
+    assert data["writable"] == ["/tmp", "/var/tmp", f"/var/lib/{state[1]}", *backups]
+    assert data["devices"] == ["fd", "full", "null", "random", "shm", "tty", "urandom", "zero"]
 
 
 def test_a_setting_that_no_test_applies_is_refused() -> None:
@@ -132,11 +132,11 @@ def test_every_setting_is_one() -> None:
 
 def test_deploy_names_no_setting_that_the_table_lacks() -> None:
     table = completed((FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text())
-    known = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
+    settings = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
     files = [path for path in FOLDER.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     named = {name for path in files for name in re.findall(r"\bTREATY_\w+", path.read_text())}
     assert len(named) > 12
-    assert named <= known
+    assert named <= settings
 
 
 def test_the_users_are_those_of_the_services() -> None:

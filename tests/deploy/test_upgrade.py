@@ -52,9 +52,9 @@ class Writer:
     async def run(self) -> None:
         async with httpx.AsyncClient(base_url=self.base_url, timeout=30, trust_env=False) as api:
             while not self.stopping:
-                made = publication(self.agent, version=f"{len(self.acknowledged)}.0")
-                leaf = self.agent.statement(made.body).leaf
-                for digest, data in made.blobs.items():
+                statement = publication(self.agent, version=f"{len(self.acknowledged)}.0")
+                leaf = self.agent.statement(statement.body).leaf
+                for digest, data in statement.blobs.items():
                     headers = {"Treaty-Statement": canonical.b64encode(leaf), "Content-Type": "application/octet-stream"}
                     await self.send(api, "PUT", f"/blobs/sha256/{digest}", data, headers)
                 answer = await self.send(api, "POST", "/statements", leaf, {"Content-Type": "application/json"})

@@ -39,8 +39,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = [sys.executable, "-m", "agency", "--json", "--at-once", "8", *size, "--keep", str(folder / "world")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=3600)
     assert done.stdout, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    data: dict[str, Any] = json.loads(done.stdout)
+    return data
 
 
 @pytest.mark.deep
@@ -55,7 +55,7 @@ def test_each_trip_is_booked_and_paid_once_and_all_ledgers_agree(report: dict[st
     assert report["mistakes"] == []
 
 
-async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_path: Path) -> None:
+async def test_a_booking_belongs_to_its_agent(tmp_path: Path) -> None:
     for name in ("vendor", "bank", "rides"):
         (tmp_path / name).mkdir()
     vendor, bank = Vendor(Ledger(tmp_path / "vendor"), price=100, seats=1), Bank(Ledger(tmp_path / "bank"))
@@ -91,5 +91,5 @@ async def test_a_booking_and_a_payment_belong_to_the_agent_that_made_them(tmp_pa
 
 def test_no_agent_has_a_line_of_retry() -> None:
     code = {name: (AGENCY / f"{name}.py").read_text() for name in AGENTS}
-    found = {name: RETRYING.findall(re.sub(r'"""(?s:.*?)"""', "", text)) for name, text in code.items()}
-    assert {name: words for name, words in found.items() if words} == {"auditor": ["sleep("], "traveller": ["sleep("]}
+    hits = {name: RETRYING.findall(re.sub(r'"""(?s:.*?)"""', "", text)) for name, text in code.items()}
+    assert {name: words for name, words in hits.items() if words} == {"auditor": ["sleep("], "traveller": ["sleep("]}

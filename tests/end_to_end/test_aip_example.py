@@ -30,7 +30,7 @@ def example(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.deep
-def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte_for_byte() -> None:
+def test_agents_and_tools_exchange_media_byte_for_byte() -> None:
     done = example("--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -48,7 +48,7 @@ def test_three_agents_two_tools_and_a_gateway_exchange_text_image_and_audio_byte
     texts = {each["text"] for each in report["exchanged"] if each["mode"] == "text"}
     assert {"255,0,0", "0,0,255", "440", "440 Hz", "880", "880 Hz"} == texts
     digests = {mode: {each["sha256"] for each in report["exchanged"] if each["mode"] == mode} for mode in ("image", "audio")}
-    assert [len(found) for found in digests.values()] == [2, 2]
+    assert [len(parts) for parts in digests.values()] == [2, 2]
     images = [each["bytes"] for each in report["exchanged"] if each["mode"] == "image"]
     (sound,) = {each["bytes"] for each in report["exchanged"] if each["mode"] == "audio"}
     assert float(report["average"]) in {(size + sound) / 2 for size in images}
@@ -63,7 +63,7 @@ def test_the_example_tells_a_reader_what_was_exchanged() -> None:
     assert example("--nonsense").returncode == 2
 
 
-def test_the_example_sees_a_content_that_was_changed_lost_or_made_up() -> None:
+def test_the_example_detects_changed_and_lost_content() -> None:
     compared = runpy.run_path(str(AIP / "example" / "__main__.py"))["compared"]
     one, other = ({"from": "a", "to": "b", "mode": "text", "bytes": 1, "sha256": digest} for digest in "xy")
     assert compared([{"sent": one}, {"received": one}]) == [{**one, "intact": True}]
@@ -91,14 +91,14 @@ async def test_the_vectors_hold_in_the_sandbox() -> None:
 
 @pytest.mark.threat(233)
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_003_75_two_agents_speak_it_like_any_protocol_under_a_proved_did_alone(tmp_path: Path, encryption: Any) -> None:
+async def test_003_75_a_proved_did_is_enough_for_two_agents(tmp_path: Path, encryption: Any) -> None:
     protocols, policy = LocalProtocols([AIP / "0.0.1"]), Policy(encryption=encryption)
     uri = protocols.uri("aip")
-    asked: asyncio.Queue[Any] = asyncio.Queue()
+    messages: asyncio.Queue[Any] = asyncio.Queue()
     answered: asyncio.Queue[Any] = asyncio.Queue()
 
     async def inquiry(message: dict[str, Any]) -> None:
-        asked.put_nowait(message)
+        messages.put_nowait(message)
 
     async def feedback(message: dict[str, Any]) -> None:
         answered.put_nowait(message)
@@ -123,7 +123,7 @@ async def test_003_75_two_agents_speak_it_like_any_protocol_under_a_proved_did_a
             await session.call("create_client", session_id="s", receiver_id="b")
             await session.call("submit_inquiry", message={**ids, "content": [{"image": "iVBORw=="}]})
             async with asyncio.timeout(30):
-                got = await asked.get()
+                got = await messages.get()
                 assert (got["session_status"], got["content"]) == ("START_QUEST", [{"image": "iVBORw=="}])
             # A DID as the sender is for its proof. The plain Hello only claims one.
             request = {"sender_id": own.did, "receiver_id": "b", "arguments": {"x": "2"}}

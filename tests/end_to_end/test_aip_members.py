@@ -71,13 +71,13 @@ async def joined(folder: Path, *names: str) -> AsyncIterator[tuple[Agent, list[N
         yield gateway, nodes, stacks
 
 
-async def test_members_of_one_gateway_speak_and_call_tools_until_one_is_lost(tmp_path: Path) -> None:
+async def test_members_of_a_gateway_outlive_a_lost_one(tmp_path: Path) -> None:
     async with joined(tmp_path, "alice", "bob", "adder") as (gateway, (alice, bob, adder), stacks):
         assert (await alice.register())["peers"] == []
         assert [peer["agent_info"]["agent_id"] for peer in (await bob.register())["peers"]] == ["alice"]
         assert await adder.register(tool_info={"tool_id": "adder"}) == {"success": True}
-        found = (await alice.session.call("get_nodes", domain=""))["peers"]
-        assert [next(iter(peer)) for peer in found] == ["agent_info", "agent_info", "tool_info"]
+        peers = (await alice.session.call("get_nodes", domain=""))["peers"]
+        assert [next(iter(peer)) for peer in peers] == ["agent_info", "agent_info", "tool_info"]
 
         ids = {"session_id": "s", "sender_id": "alice", "receiver_id": "bob"}
         await alice.session.call("create_client", session_id="s", receiver_id="bob")
@@ -127,9 +127,9 @@ async def test_the_program_of_the_page_runs() -> None:
 async def test_a_member_acts_for_its_own_nodes_alone(tmp_path: Path) -> None:
     async with joined(tmp_path, "alice", "mallory") as (gateway, (alice, mallory), _):
         await alice.register()
-        with pytest.raises(OperationError) as taken:
+        with pytest.raises(OperationError) as error:
             await mallory.register(agent_info={"agent_id": "alice", "address": "elsewhere:1"})
-        assert taken.value.status == 409
+        assert error.value.status == 409
         await mallory.register()
         for sender in ("alice", "root"):
             with pytest.raises(OperationError) as refused:

@@ -59,7 +59,7 @@ def test_an_author_comes_from_a_folder_to_a_consensus(tmp_path: Path) -> None:
         script = SETUP + "cp -r agents/carol agents/carol-2\n" + AUTHOR  # carol-2 has verified nothing before
         done = run_script(registry, tmp_path / "work", script)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = (
+    phrases = (
         "nothing was sent",
         "10 lock",
         "The published handler passes: 10 vectors reach 24 of 24",
@@ -67,7 +67,7 @@ def test_an_author_comes_from_a_folder_to_a_consensus(tmp_path: Path) -> None:
         "before, 24 of 24",
         "/appointment 1.0 is the consensus",
     )
-    places = [done.stdout.index(text) for text in told]
+    places = [done.stdout.index(text) for text in phrases]
     assert places == sorted(places)
     talk = f"{FIRST} is booked: B1\n409: The slot is taken.\nFree: {FIRST}, {SECOND}\n"
     assert done.stdout.count(talk) == 3
@@ -123,7 +123,7 @@ async def of_files(home: Path) -> AsyncIterator[tuple[Agent, str]]:
         yield agent, protocols.uri("appointment")
 
 
-async def test_an_office_serves_customers_one_after_the_other_over_sockets(tmp_path: Path) -> None:
+async def test_an_office_serves_customers_over_sockets(tmp_path: Path) -> None:
     office = Office(*(f"{DAY}T{hour:02}:{minute}" for hour in range(24) for minute in ("00", "30")))
     async with of_files(tmp_path / "office") as (agent, uri), of_files(tmp_path / "customer") as (customer, _):
         office.open(agent, uri)

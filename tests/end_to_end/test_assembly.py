@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "assembly_room.py"
 
 
 @pytest.mark.deep
-def test_one_session_tells_all_members_and_goes_on_without_one_that_was_killed(tmp_path: Path) -> None:
+def test_an_assembly_outlives_a_killed_member(tmp_path: Path) -> None:
     with ExitStack() as stack:
         room = stack.enter_context(participant(SCRIPT, "room", 0, tmp_path))
         port = int(room.hears().split()[-1])
@@ -30,7 +30,7 @@ def test_one_session_tells_all_members_and_goes_on_without_one_that_was_killed(t
         assert room.hears() == "Announced to 2"
         # A member that comes back joins the same session, and hears the last texts.
         again = stack.enter_context(participant(SCRIPT, "Bob", port, tmp_path))
-        heard = ["1. Ada: Good morning.", *(f"{number}. Carol: Where is Bob?" for number in range(2, 5)), "5. Bob has left."]
-        assert sorted(again.hears() for _ in range(6)) == sorted([*heard, "Joined."])
+        lines = ["1. Ada: Good morning.", *(f"{number}. Carol: Where is Bob?" for number in range(2, 5)), "5. Bob has left."]
+        assert sorted(again.hears() for _ in range(6)) == sorted([*lines, "Joined."])
         assert [one.leaves() for one in (ada, again, carol)] == [0, 0, 0]
         assert room.leaves() == 0

@@ -65,9 +65,9 @@ async def test_a_burst_of_sessions_all_open_and_stay(tmp_path: Path, kind: str) 
                 await all_open.wait()  # none leaves before all have looked
 
         await asyncio.gather(*(visit() for _ in range(BURST)))
-        told = buyer.metrics()
-        assert (told.calls.outcomes, told.calls.under_way, told.sessions_waiting) == ({"ok": BURST}, 0, 0)
+        samples = buyer.metrics()
+        assert (samples.calls.outcomes, samples.calls.under_way, samples.sessions_waiting) == ({"ok": BURST}, 0, 0)
         assert shop.metrics().functions.outcomes == {"ok": BURST}
         assert most <= 24
-        assert told.workers.failed == shop.metrics().workers.failed == 0
-        assert told.workers.started >= (BURST if kind == "code" else 0)
+        assert samples.workers.failed == shop.metrics().workers.failed == 0
+        assert samples.workers.started >= (BURST if kind == "code" else 0)

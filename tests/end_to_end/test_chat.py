@@ -12,7 +12,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "chat_room.py"
 
 
 @pytest.mark.deep
-def test_a_room_tells_all_members_and_goes_on_without_one_that_was_killed(tmp_path: Path) -> None:
+def test_a_chat_outlives_a_killed_member(tmp_path: Path) -> None:
     with ExitStack() as stack:
         room = stack.enter_context(participant(SCRIPT, "room", 0, tmp_path))
         port = int(room.hears().split()[-1])

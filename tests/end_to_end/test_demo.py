@@ -21,8 +21,8 @@ def steps() -> list[dict[str, Any]]:
     command = [sys.executable, "demo", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
-    told: list[dict[str, Any]] = json.loads(done.stdout)["steps"]
-    return told
+    steps_told: list[dict[str, Any]] = json.loads(done.stdout)["steps"]
+    return steps_told
 
 
 def test_every_act_is_played_in_order(steps: list[dict[str, Any]]) -> None:
@@ -49,7 +49,7 @@ def test_each_transition_has_its_epoch(steps: list[dict[str, Any]]) -> None:
     ]
 
 
-def test_strangers_agree_without_a_model_and_then_without_negotiation(steps: list[dict[str, Any]]) -> None:
+def test_strangers_agree_first_with_and_then_without_a_round(steps: list[dict[str, Any]]) -> None:
     first = next(step for step in steps if "connects by topic" in step["step"])
     sandboxed = next(step for step in steps if "in a sandbox" in step["step"])
     again = next(step for step in steps if "0-RTT" in step["step"])

@@ -61,11 +61,11 @@ class Office:
 
 @pytest.fixture
 def office(tmp_path: Path) -> Iterator[Office]:
-    made = Office(tmp_path / "office")
-    yield made
-    if made.process is not None:
-        made.process.kill()
-        made.ended()
+    office = Office(tmp_path / "office")
+    yield office
+    if office.process is not None:
+        office.process.kill()
+        office.ended()
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ async def test_calls_under_way_are_answered_and_the_process_ends_well(
     assert sorted(office.bookings()) == [f"{SLOW}-{n}" for n in range(3)]
 
 
-async def test_a_stream_ends_with_a_retryable_error_and_holds_nothing_up(tmp_path: Path, office: Office) -> None:
+async def test_a_drained_stream_ends_with_a_retryable_error(tmp_path: Path, office: Office) -> None:
     office.start(drain=3600)
     async with (
         customer(tmp_path) as agent,
@@ -141,7 +141,7 @@ async def test_a_stream_that_ends_soon_is_not_cut(tmp_path: Path, office: Office
 
 
 @pytest.mark.deep
-async def test_a_call_that_never_ends_holds_the_process_for_a_bounded_time(tmp_path: Path, office: Office) -> None:
+async def test_an_endless_call_holds_the_process_for_a_bounded_time(tmp_path: Path, office: Office) -> None:
     office.start(drain=0.5)
     async with (
         customer(tmp_path) as agent,
@@ -173,9 +173,7 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path, office: Office) -> N
 @pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("scheme", ["ws", "http"])
-async def test_no_call_of_a_peer_is_lost_or_done_twice_while_the_office_is_replaced(
-    tmp_path: Path, office: Office, scheme: str
-) -> None:
+async def test_a_replaced_office_loses_and_repeats_no_call(tmp_path: Path, office: Office, scheme: str) -> None:
     """Bookings may not be repeated, and thirty are under way or on their way all the time."""
     office.start()
     done: list[str] = []

@@ -27,13 +27,13 @@ def run_example(answer: str, *options: str) -> str:
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("answer", "told"), [("yes", "YOUR LINE WORKS AGAIN"), ("no", "YOUR REPAIR IS DELAYED")], ids=["approved", "denied"]
+    ("answer", "phrase"), [("yes", "YOUR LINE WORKS AGAIN"), ("no", "YOUR REPAIR IS DELAYED")], ids=["approved", "denied"]
 )
-def test_004_27_an_escalation_ends_with_a_person(answer: str, told: str) -> None:
+def test_004_27_an_escalation_ends_with_a_person(answer: str, phrase: str) -> None:
     lines = [json.loads(line) for line in run_example(answer, "--json").splitlines()]
     story = [(line["agent"], line["text"]) for line in lines if "agent" in line]
     flow = [line for line in lines if "from" in line]
-    assert ("customer_service_agent_001", f"tells the customer: {told}") in story
+    assert ("customer_service_agent_001", f"tells the customer: {phrase}") in story
     # The thorough technician reads each step of the history; the expert finds one more, of the escalation.
     assert ("technical_support_agent_001", "reads DIAGNOSTIC_ATTEMPT") in story
     assert ("level3_network_expert_001", "takes over after 3 steps") in story

@@ -50,8 +50,8 @@ async def shop(network: Network, home: Path) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
-    async with socket_registry(tmp_path) as made:
-        yield made
+    async with socket_registry(tmp_path) as server:
+        yield server
 
 
 def close_gate(registry: SocketRegistry) -> asyncio.Event:
@@ -67,7 +67,7 @@ def close_gate(registry: SocketRegistry) -> asyncio.Event:
 
 
 def reports(registry: SocketRegistry) -> list[kinds.Report]:
-    return [made.body for _, made in registry.registry.statements() if isinstance(made.body, kinds.Report)]
+    return [statement.body for _, statement in registry.registry.statements() if isinstance(statement.body, kinds.Report)]
 
 
 async def one_shot(customer: Agent, url: str) -> None:
@@ -79,9 +79,7 @@ async def one_shot(customer: Agent, url: str) -> None:
     assert over.value.code == "session.closed"
 
 
-async def test_the_application_leaves_before_the_registry_answers_and_its_report_is_made(
-    registry: SocketRegistry, tmp_path: Path
-) -> None:
+async def test_a_report_is_made_after_the_application_left(registry: SocketRegistry, tmp_path: Path) -> None:
     gate, events = close_gate(registry), list[AgentEvent]()
     async with (
         shop(registry.network, tmp_path) as url,
@@ -97,9 +95,7 @@ async def test_the_application_leaves_before_the_registry_answers_and_its_report
     assert names.count("end") == 2
 
 
-async def test_a_one_shot_session_is_reported_to_a_registry_that_takes_two_seconds_for_each_answer(
-    registry: SocketRegistry, tmp_path: Path
-) -> None:
+async def test_a_one_shot_session_reports_to_a_slow_registry(registry: SocketRegistry, tmp_path: Path) -> None:
     async def wait(path: str) -> None:
         if path.startswith(OF_REPORTS):
             await asyncio.sleep(2)
@@ -111,7 +107,7 @@ async def test_a_one_shot_session_is_reported_to_a_registry_that_takes_two_secon
         assert len(reports(registry)) == 1
 
 
-async def test_a_registry_that_never_answers_is_waited_for_a_bounded_time(registry: SocketRegistry, tmp_path: Path) -> None:
+async def test_a_silent_registry_is_awaited_for_a_bounded_time(registry: SocketRegistry, tmp_path: Path) -> None:
     close_gate(registry)
     timeouts = SessionTimeouts(close=0.2)
     async with shop(registry.network, tmp_path) as url:
@@ -143,7 +139,7 @@ def stopped(tmp_path: Path) -> Iterator[tuple[Network, subprocess.Popen[str]]]:
 
 
 @pytest.mark.deep
-async def test_a_session_with_a_registry_that_is_stopped_ends_and_is_reported_when_it_goes_on(
+async def test_a_report_follows_when_a_stopped_registry_goes_on(
     stopped: tuple[Network, subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     network, process = stopped

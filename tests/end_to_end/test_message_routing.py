@@ -41,7 +41,7 @@ def test_four_members_pass_ten_tasks_round_three_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep
-def test_a_person_reads_who_worked_on_which_messages_and_in_which_order() -> None:
+def test_a_person_reads_the_history_of_the_messages() -> None:
     lines = [" ".join(line.split()) for line in run().splitlines()]
     assert "Bob Worker Split, Review 10 × Split, 20 × Review" in lines
     assert "101 messages in 10 rounds: 1 × UserRequirement, 10 × Split, 30 × Work, 30 × Compile, 30 × Review." in " ".join(lines)

@@ -29,15 +29,15 @@ async def ignored(session: Any) -> None:
     """The environment calls its one session, and none of its members'."""
 
 
-async def test_members_fetch_and_verify_the_protocol_and_join_one_session(tmp_path: Path) -> None:
+async def test_members_verify_the_protocol_and_join_one_session(tmp_path: Path) -> None:
     registry = agents_registry()
     registry.add(identity_body(domain_signer(OTHER)), OPERATOR)
     publish(registry, URI, folder=FOLDER)
-    heard: dict[str, list[str]] = {CUSTOMER: [], OTHER: []}
+    contents: dict[str, list[str]] = {CUSTOMER: [], OTHER: []}
 
     def serving(domain: str) -> list[Any]:
         async def act(action: str, news: list[dict[str, Any]]) -> dict[str, Any]:
-            heard[domain] += [message["content"] for message in news]
+            contents[domain] += [message["content"] for message in news]
             return {"response": f"{action} by {domain}"}
 
         async def think(state: str, choices: list[str], news: list[dict[str, Any]]) -> dict[str, str]:
@@ -63,7 +63,7 @@ async def test_members_fetch_and_verify_the_protocol_and_join_one_session(tmp_pa
         assert await shared.call("run", rounds=9) == {"idle": True, "rounds": 3, "failures": []}
         history = (await shared.call("readHistory", start=0))["messages"]
         assert [message["content"] for message in history] == ["Begin.", f"Work by {CUSTOMER}", f"Compile by {OTHER}"]
-        assert heard == {CUSTOMER: ["Begin."], OTHER: [f"Work by {CUSTOMER}"]}
+        assert contents == {CUSTOMER: ["Begin."], OTHER: [f"Work by {CUSTOMER}"]}
 
 
 HANGING = """

@@ -189,14 +189,14 @@ async def agent(
     """An agent, with a language model or without."""
     network, config = registry.network(), AgentConfig(Policy(**{"report_delay": 0, **policy}), TIMEOUTS, home=home / domain)
     if model is None:
-        async with Agent(identity(domain), str(NAME), config, network=network) as made:
-            yield made
+        async with Agent(identity(domain), str(NAME), config, network=network) as one_agent:
+            yield one_agent
         return
     async with (
         opened(model, patience=patience, fix_rounds=1) as negotiators,
-        Agent(identity(domain), str(NAME), config, network=network, negotiators=negotiators) as made,
+        Agent(identity(domain), str(NAME), config, network=network, negotiators=negotiators) as one_agent,
     ):
-        yield made
+        yield one_agent
 
 
 @asynccontextmanager
@@ -228,18 +228,18 @@ async def test_the_next_pair_needs_no_model(
     tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel, business: Business
 ) -> None:
     plan = script_of(model, business)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     model.misbehave("handler", code(lambda source: f"import httpx\n{source}"))  # for one side, which has to mend it
     async with (
         agent(registry, tmp_path, SELLER, model, report=True) as seller,
         serving_agent(seller, business) as url,
         agent(registry, tmp_path, CUSTOMER, model, report=True, publish=True) as customer,
     ):
-        assert not await meet(customer, url, business, requirement=wanted)
-        asked = sorted(model.seen)
-        assert asked == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
-        assert await meet(customer, url, business, requirement=wanted)  # by hash, on both sides
-    bodies = [made.body for _, made in registry.statements()]
+        assert not await meet(customer, url, business, requirement=requirement)
+        requests = sorted(model.seen)
+        assert requests == sorted(["draft", *["consider"] * 2, *["handler"] * 2, "repair", "tests", "consider_tests"])
+        assert await meet(customer, url, business, requirement=requirement)  # by hash, on both sides
+    bodies = [statement.body for _, statement in registry.statements()]
     (published,) = [body for body in bodies if isinstance(body, kinds.Publish) and body.topic == plan.topic]
     (handler,) = [body for body in bodies if isinstance(body, kinds.Handler) and body.uri == published.uri]
     name = plan.topic.split("/")[1]
@@ -254,7 +254,7 @@ async def test_the_next_pair_needs_no_model(
     ):
         assert not await meet(customer, url, business, topic=plan.topic)
         assert await meet(customer, url, business, topic=plan.topic)
-    assert sorted(model.seen) == asked
+    assert sorted(model.seen) == requests
 
 
 async def published_here(agent: Agent) -> None:
@@ -268,16 +268,16 @@ async def test_the_same_seller_serves_everybody_without_a_model(
     tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel
 ) -> None:
     plan = script_of(model, TRAINS)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     async with (
         agent(registry, tmp_path, SELLER, model) as seller,
         serving_agent(seller, TRAINS) as url,
         agent(registry, tmp_path, CUSTOMER, model, publish=True) as customer,
     ):
         assert seller.metrics().protocols == 0
-        assert not await meet(customer, url, TRAINS, requirement=wanted)
+        assert not await meet(customer, url, TRAINS, requirement=requirement)
         await published_here(seller)
-        asked, spend = len(model.seen), seller.metrics().model
+        requests, spend = len(model.seen), seller.metrics().model
         assert spend is not None
         assert (spend.calls, spend.strangers) == (3, 3)
         (served,) = seller.context.served.published
@@ -286,12 +286,12 @@ async def test_the_same_seller_serves_everybody_without_a_model(
             assert not await meet(third, url, TRAINS, topic=plan.topic)
             assert await meet(third, url, TRAINS, topic=plan.topic)
         async with agent(registry, tmp_path, "fourth.example", model, publishers=TRUSTED) as fourth:
-            assert not await meet(fourth, url, TRAINS, requirement=wanted)
-        assert len(model.seen) == asked
+            assert not await meet(fourth, url, TRAINS, requirement=requirement)
+        assert len(model.seen) == requests
         # This one writes code of its own, since it does not trust the publisher; the seller needs no model for it.
         async with agent(registry, tmp_path, "fifth.example", model) as fifth:
-            assert not await meet(fifth, url, TRAINS, requirement=wanted)
-        assert sorted(model.seen[asked:]) == ["consider", "draft", "handler", "tests"]
+            assert not await meet(fifth, url, TRAINS, requirement=requirement)
+        assert sorted(model.seen[requests:]) == ["consider", "draft", "handler", "tests"]
         spend = seller.metrics().model
         assert spend is not None
         assert spend.calls == 3
@@ -363,10 +363,10 @@ async def test_a_model_that_cannot_do_it_leaves_nothing(
 
 async def test_without_a_model_it_says_so(tmp_path: Path, registry: SimulatedRegistry, model: ScriptedModel) -> None:
     plan = script_of(model, TRAINS)
-    wanted = Requirement(plan.requirement, topic=plan.topic)
+    requirement = Requirement(plan.requirement, topic=plan.topic)
     async with agent(registry, tmp_path, CUSTOMER) as customer:
         with pytest.raises(TreatyError) as caught:
-            await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=wanted)
+            await meet(customer, "ws://127.0.0.1:1", TRAINS, requirement=requirement)
         assert caught.value.code == "agent.settings"
         assert "neither a language model" in caught.value.message
         with pytest.raises(NotFound):

@@ -94,8 +94,8 @@ async def run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
                 assert await server.ready()
                 publisher = await asyncio.to_thread(treaty, tmp_path / "publisher", "identity", "new")
                 await asyncio.to_thread(treaty, tmp_path / "publisher", "trust", "add", server.about["base_url"], "--yes")
-                made = await asyncio.to_thread(treaty, tmp_path / "publisher", "publish", str(PROTOCOL))
-                await meet(server, made["uri"], publisher["did"], options, tmp_path)
+                published_protocol = await asyncio.to_thread(treaty, tmp_path / "publisher", "publish", str(PROTOCOL))
+                await meet(server, published_protocol["uri"], publisher["did"], options, tmp_path)
                 async with httpx.AsyncClient(base_url=server.about["base_url"], trust_env=False) as client:
                     # What a stranger puts into a request reaches nothing.
                     for path in (f"/identities/did:wba:{CUSTOMER}", f"/standing/did:wba:{SELLER}", "/protocols?q=192.0.2.7"):
@@ -104,11 +104,11 @@ async def run(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
                         "/statements", content=b'{"payload":"192.0.2.7"}', headers={"Content-Type": "application/json"}
                     )
                 async with httpx.AsyncClient(trust_env=False) as client:
-                    shown = (await client.get(f"http://127.0.0.1:{metrics}/metrics")).text
+                    text = (await client.get(f"http://127.0.0.1:{metrics}/metrics")).text
                 await asyncio.to_thread(tracing.stop)
                 await server.stop()
             log = (data / "registry.log").read_text()
-            yield Run(log, shown, traces, secrets_in(data / "registry" / "keys") + secrets_in(tmp_path))
+            yield Run(log, text, traces, secrets_in(data / "registry" / "keys") + secrets_in(tmp_path))
         finally:
             tracing.stop()
 
@@ -120,7 +120,7 @@ async def test_a_run_is_one_trace_and_tells_no_secret(run: Run) -> None:
     for name, text in (("log", run.log), ("metrics", run.metrics), ("traces", "\n".join(run.traces.raw))):
         assert text, name
         assert _DID.findall(text) == [], name
-        assert [found for found in _ADDRESS.findall(text) if _is_address(found)] == [], name
+        assert [address for address in _ADDRESS.findall(text) if _is_address(address)] == [], name
         assert [word for word in (CUSTOMER, SELLER, "hunter2", "Bearer", *run.secrets) if word in text] == [], name
     lines = [json.loads(line) for line in run.log.splitlines()]
     committed = [line for line in lines if line["event"] == "request" and line.get("statements")]
@@ -133,11 +133,11 @@ async def test_a_statement_that_another_node_places_is_one_trace(data: Path, mon
     with trace_collector() as traces:
         for name, value in traces.environment.items():
             monkeypatch.setenv(name, value)
-        async with cluster(data, 2) as made:
-            leader = await made.leader()
-            (other,) = [node for node in made.nodes if node is not leader]
+        async with cluster(data, 2) as servers:
+            leader = await servers.leader()
+            (other,) = [node for node in servers.nodes if node is not leader]
             assert (await post(other.port, leaf(0))).status_code == 201
-            for node in made.nodes:
+            for node in servers.nodes:
                 await node.stop()
     (placed,) = traces.named("POST nodes")
     spans = {span.id: span for span in traces.spans if span.trace == placed.trace}

@@ -56,22 +56,22 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def closure(requirements: list[str]) -> set[str]:
     """The names of the distributions that these requirements install, by the metadata of this environment."""
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [Requirement(text) for text in requirements]
     while waiting:
         requirement = waiting.pop()
         extras = {"", *requirement.extras}
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
-        if requirement.name in found and extras == {""}:
+        if requirement.name in names and extras == {""}:
             continue
-        found.add(requirement.name)
+        names.add(requirement.name)
         for text in distribution(requirement.name).requires or ():
             needed = Requirement(text)
             if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
                 needed.marker = None
                 waiting.append(needed)
-    return found
+    return names
 
 
 def needs(wheel: Path) -> list[str]:
@@ -89,9 +89,9 @@ def environment(wheels: list[Path], place: Path, extra: str = "") -> Path:
     target = place / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     needed = [text for wheel in wheels for text in needs(wheel)]
     # Links to the files that are installed here, instead of a download: the same files, and no others.
-    wanted = [text for text in needed if "extra ==" not in text]
-    wanted += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
-    for name in closure(wanted):
+    texts = [text for text in needed if "extra ==" not in text]
+    texts += [text.partition(";")[0] for text in needed if extra and f"extra == '{extra}'" in text]
+    for name in closure(texts):
         for file in distribution(name).files or ():
             top = target / file.parts[0]
             source = Path(str(distribution(name).locate_file(file.parts[0])))
@@ -131,8 +131,8 @@ def test_the_installed_client_works_without_an_extra(alone: Path, tmp_path: Path
     assert run(alone / "treaty", "--version", home=tmp_path).stdout == f"{__version__}\n"
     assert run(alone / "treaty-registry", "--version", home=tmp_path).stdout == f"{__version__}\n"
     assert run(alone / "treaty", "--help", home=tmp_path).returncode == 0
-    made = run(alone / "treaty", "identity", "new", home=tmp_path)
-    assert made.returncode == 0, made.stderr
+    result = run(alone / "treaty", "identity", "new", home=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert "did:key:" in run(alone / "treaty", "identity", "show", home=tmp_path).stdout
     searched = run(alone / "treaty", "search", "words", "--json", home=tmp_path)
     assert "registry.not-trusted" in searched.stdout
@@ -201,20 +201,20 @@ def test_the_same_sources_give_the_same_files(built: dict[str, Path], tmp_path: 
 
 def test_the_sdist_has_the_sources_of_the_wheel(built: dict[str, Path]) -> None:
     with tarfile.open(built[".gz"]) as sdist:
-        kept = {name[name.index("/treaty_") + 1 :] for name in sdist.getnames() if "/treaty_" in name}
+        packed = {name[name.index("/treaty_") + 1 :] for name in sdist.getnames() if "/treaty_" in name}
     with zipfile.ZipFile(built[".whl"]) as wheel:
         modules = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert modules - kept == set()
+    assert modules - packed == set()
 
 
 @pytest.mark.deep
 def test_the_wheel_of_the_sdist_has_the_same_files(built: dict[str, Path], from_sdist: Path) -> None:
-    found = []
+    contents = []
     for path in (built[".whl"], from_sdist):
         with zipfile.ZipFile(path) as wheel:
-            found.append({name: wheel.read(name) for name in wheel.namelist() if ".dist-info/RECORD" not in name})
-    assert found[0].keys() == found[1].keys()
-    assert found[0] == found[1]
+            contents.append({name: wheel.read(name) for name in wheel.namelist() if ".dist-info/RECORD" not in name})
+    assert contents[0].keys() == contents[1].keys()
+    assert contents[0] == contents[1]
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def registry_program(built: dict[str, Path], tmp_path: Path) -> Path:
 
 
 @pytest.mark.deep
-async def test_an_installed_registry_serves_its_pages_and_the_documentation(registry_program: Path, tmp_path: Path) -> None:
+async def test_an_installed_registry_serves_pages_and_docs(registry_program: Path, tmp_path: Path) -> None:
     server = Server(tmp_path / "data", free_port(), program=registry_program)
     await server.start()
     try:
@@ -245,9 +245,9 @@ async def test_an_installed_registry_serves_its_pages_and_the_documentation(regi
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{server.port}", headers={"Accept": "text/html"}, trust_env=False
         ) as client:
-            for path, shown in (("/docs/", "index.html"), ("/docs/guides/calling.html", "guides/calling.html"), ("/", "Treaty")):
+            for path, words in (("/docs/", "index.html"), ("/docs/guides/calling.html", "guides/calling.html"), ("/", "Treaty")):
                 answer = await client.get(path)
-                assert (answer.status_code, shown in answer.text) == (200, True), path
+                assert (answer.status_code, words in answer.text) == (200, True), path
             assets = set(re.findall(r'(?:href|src)="(/[^"]+\.(?:css|js|svg)[^"]*)"', answer.text))
             assert assets
             assert [path for path in assets if (await client.get(path)).status_code != 200] == []
@@ -285,7 +285,7 @@ def test_an_installed_base_runs_the_program_of_message_routing(from_sdist: Path,
 
 
 @pytest.mark.deep
-def test_an_installed_aip_runs_its_example_and_the_snippet_of_its_readme(from_sdist: Path, tmp_path: Path) -> None:
+def test_an_installed_aip_runs_its_example_and_readme(from_sdist: Path, tmp_path: Path) -> None:
     python = environment([from_sdist], tmp_path / "aip", "aip") / "python"
     where = run(python, "-c", "import treaty_aip.handler; print(treaty_aip.handler.__file__)", home=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(tmp_path), where.stderr

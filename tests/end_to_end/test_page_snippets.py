@@ -29,10 +29,10 @@ export TREATY_HOME=../agents/{name}
 
 def copied(run: Run, path: str) -> list[str]:
     """The blocks of the page that have a button to copy them."""
-    shown = Shown()
-    shown.feed(httpx.get(f"{run.url}{path}", headers=BROWSER).raise_for_status().text)
-    shown.check()
-    return [block.text.removesuffix("Copy").strip() for block in shown.all("div", class_="command")]
+    page = Shown()
+    page.feed(httpx.get(f"{run.url}{path}", headers=BROWSER).raise_for_status().text)
+    page.check()
+    return [block.text.removesuffix("Copy").strip() for block in page.all("div", class_="command")]
 
 
 @pytest.mark.deep

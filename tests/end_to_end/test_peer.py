@@ -64,23 +64,23 @@ def free_port() -> int:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path / "shop")
-    made.start()
-    yield made
-    made.kill()
+    shop = Shop(tmp_path / "shop")
+    shop.start()
+    yield shop
+    shop.kill()
 
 
 def not_idempotent() -> SimulatedProtocols:
     """The protocol as one in which the call must not be repeated."""
-    known = product_info(URI_2)
-    manifest = known.package.manifest
+    protocol = product_info(URI_2)
+    manifest = protocol.package.manifest
 
     def once(operations: Mapping[str, Operation]) -> dict[str, Operation]:
         return {name: dataclasses.replace(operation, idempotent=False) for name, operation in operations.items()}
 
     roles = {name: dataclasses.replace(role, calls=once(role.calls)) for name, role in manifest.roles.items()}
-    package = dataclasses.replace(known.package, manifest=dataclasses.replace(manifest, roles=roles))
-    return SimulatedProtocols({URI_2: Published(known.uri, known.hash, known.topic, package, 0, known.document)})
+    package = dataclasses.replace(protocol.package, manifest=dataclasses.replace(manifest, roles=roles))
+    return SimulatedProtocols({URI_2: Published(protocol.uri, protocol.hash, protocol.topic, package, 0, protocol.document)})
 
 
 async def killed_in_the_middle(shop: Shop, calling: asyncio.Task[object]) -> None:
@@ -105,7 +105,7 @@ async def test_an_idempotent_call_survives_the_death_of_the_peer(shop: Shop, tmp
 
 
 @pytest.mark.deep
-async def test_another_call_fails_with_the_word_that_its_outcome_is_unknown(shop: Shop, tmp_path: Path) -> None:
+async def test_another_call_fails_with_an_unknown_outcome(shop: Shop, tmp_path: Path) -> None:
     async with (
         agent("buyer.example", tmp_path / "buyer", protocols=not_idempotent()) as buyer,
         buyer.peer(shop.url, protocols=[URI_2]) as peer,

@@ -42,8 +42,8 @@ def test_a_new_user_uses_publishes_votes_and_audits(tmp_path: Path) -> None:
         done = run_script(run, tmp_path / "clone", "\n".join([opening[2], *pages]))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Hello, Ada!") == 3
-    told = ("commerce/product-info", "10 lock", "key-2", "weather-report/1.0", "/greeting 1.0 is the consensus", "3 decisions")
-    places = [done.stdout.index(text) for text in told]
+    phrases = ("commerce/product-info", "10 lock", "key-2", "weather-report/1.0", "/greeting 1.0 is the consensus", "3 decisions")
+    places = [done.stdout.index(text) for text in phrases]
     assert places == sorted(places)
 
 

@@ -84,7 +84,7 @@ def test_a_second_run_says_what_is_taken_and_changes_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.deep
-def test_a_registry_that_cannot_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+def test_a_failed_registry_start_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "registry").mkdir()
     (tmp_path / "registry" / "postgres").write_text("a file where the database should be")
     with make_run(tmp_path) as run:
@@ -103,8 +103,8 @@ def test_a_new_user_comes_from_a_protocol_to_a_consensus(tmp_path: Path) -> None
     assert done.stdout.count("Hello, Ada!") == 3
     assert "10 lock" in done.stdout
     assert " vectors, for " in done.stdout
-    told = ("needs 2", "published → candidate", "/greeting 1.0 is the consensus", "provisional → consensus", "3 decisions")
-    places = [done.stdout.index(text) for text in told]
+    phrases = ("needs 2", "published → candidate", "/greeting 1.0 is the consensus", "provisional → consensus", "3 decisions")
+    places = [done.stdout.index(text) for text in phrases]
     assert places == sorted(places)
     assert "weighs nothing" not in done.stdout
     assert (work / "fetched" / "document.md").read_bytes() == (ROOT / "examples/greeting/document.md").read_bytes()

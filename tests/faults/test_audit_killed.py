@@ -33,8 +33,8 @@ def started(name: str, home: Path) -> subprocess.Popen[bytes]:
 
 
 def finished(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    said, _ = process.communicate(timeout=PATIENCE)
-    value: dict[str, Any] = json.loads(said)
+    output, _ = process.communicate(timeout=PATIENCE)
+    value: dict[str, Any] = json.loads(output)
     return value
 
 
@@ -53,9 +53,9 @@ def test_a_mirror_that_is_killed_again_and_again_is_continued(registry: Simulate
     wire = Wire(registry)
     with served(wire) as name:
         for number in KILLS:
-            process, asked = started(name, tmp_path), wire.bundles.total()
+            process, total = started(name, tmp_path), wire.bundles.total()
 
-            def kill(bundles: int, process: subprocess.Popen[bytes] = process, last: int = asked + number) -> None:
+            def kill(bundles: int, process: subprocess.Popen[bytes] = process, last: int = total + number) -> None:
                 if bundles == last:
                     process.kill()
 
@@ -76,7 +76,7 @@ def test_a_mirror_that_is_killed_again_and_again_is_continued(registry: Simulate
 def test_a_replay_that_is_killed_leaves_nothing_behind(registry: SimulatedRegistry, tmp_path: Path) -> None:
     with served(Wire(registry)) as name:
         process = started(name, tmp_path)
-        workers = until(lambda: children(process.pid), lambda found: len(found) >= 2)
+        workers = until(lambda: children(process.pid), lambda processes: len(processes) >= 2)
         process.kill()
         process.communicate(timeout=PATIENCE)
         until(lambda: [pid for pid in workers if Path(f"/proc/{pid}").exists()], lambda alive: not alive)
@@ -89,8 +89,8 @@ def test_a_replay_that_is_killed_leaves_nothing_behind(registry: SimulatedRegist
 def children(parent: int) -> list[int]:
     """The processes that a process has started, but for its resource tracker."""
     try:
-        found = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        return [int(pid) for pid in found if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        pids = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        return [int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     except FileNotFoundError:
         return []
 

@@ -190,11 +190,11 @@ async def test_a_backup_does_not_replace_another_history(data: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("keep", ["keys"])
 async def test_a_folder_without_a_checkpoint_is_no_backup(data: Path, keep: str) -> None:
-    made = data / "registry"
-    await command("init", "--data", made, "--origin", ORIGIN)
-    await command("backup", data / "backup", "--data", made)
+    folder = data / "registry"
+    await command("init", "--data", folder, "--origin", ORIGIN)
+    await command("backup", data / "backup", "--data", folder)
     (data / "backup" / "checkpoint").unlink()
-    assert await refused("restore", data / "backup", "--data", data / "new", "--record", made / "head") == "backup.none"
+    assert await refused("restore", data / "backup", "--data", data / "new", "--record", folder / "head") == "backup.none"
 
 
 async def ready(server: Server) -> bool:
@@ -203,7 +203,7 @@ async def ready(server: Server) -> bool:
 
 
 @pytest.mark.parametrize("rate", [20, pytest.param(60, marks=pytest.mark.deep)])
-async def test_with_copies_a_lost_disk_loses_nothing_that_was_acknowledged(data: Path, rate: int) -> None:
+async def test_copies_keep_all_acknowledged_leaves_of_a_lost_disk(data: Path, rate: int) -> None:
     elsewhere = data / "elsewhere"
     stores = ("--blobs", f"file://{elsewhere}/blobs", "--head", f"file://{elsewhere}/head")
     copies = ("--tiles", f"file://{elsewhere}/tiles", "--copies", "1")

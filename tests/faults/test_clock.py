@@ -82,9 +82,9 @@ async def refuses(registry: Registry, where: str) -> None:
     outcome = await write(registry, "refused")
     assert isinstance(outcome, Unavailable) and outcome.code == "log.clock" and where in outcome.message and outcome.fix, outcome
     for signing in (registry.check_ready(), registry.decide()):
-        with pytest.raises(Unavailable) as found:
+        with pytest.raises(Unavailable) as error:
             await signing
-        assert found.value.code == "log.clock" and where in found.value.message
+        assert error.value.code == "log.clock" and where in error.value.message
     with pytest.raises(Unavailable):
         registry.clock()  # timestamps, certificates and the operator's statements have their time from it
     assert await contents(registry) == before and registry.head is head
@@ -183,14 +183,14 @@ async def test_a_start_with_a_clock_that_was_set_ahead(machine: Machine, boot: s
 )
 def test_what_is_plausible(wall: int, uptime: int, boot: str | None, code: str) -> None:
     newest = SignedTime(NOW, Uptime("b001", 1000))
-    found = Uptime(boot, 1000 + uptime) if boot else None
-    clock = LogClock(lambda: datetime.fromtimestamp(NOW + wall, UTC), lambda: found, newest)
+    uptime_now = Uptime(boot, 1000 + uptime) if boot else None
+    clock = LogClock(lambda: datetime.fromtimestamp(NOW + wall, UTC), lambda: uptime_now, newest)
     if code:
         with pytest.raises(Unavailable) as refused:
             clock.stamp()
         assert refused.value.code == code
     else:
-        assert clock.stamp() == SignedTime(max(NOW, NOW + wall), found)
+        assert clock.stamp() == SignedTime(max(NOW, NOW + wall), uptime_now)
         assert clock.now().timestamp() == max(NOW, NOW + wall)
     assert clock.newest == newest
 
@@ -244,9 +244,9 @@ async def at(data: Path, ahead: int) -> AsyncIterator[tuple[httpx.AsyncClient, V
 @pytest.mark.threat(62)
 async def test_a_process_whose_clock_was_set_signs_nothing(data: Path) -> None:
     async def time_of(client: httpx.AsyncClient, key: VerifierKey) -> int:
-        found = (await client.get("/log")).json()
+        answer = (await client.get("/log")).json()
         note = (await client.get("/checkpoint")).content
-        time = open_checkpoint(note, key, VerifierKey.parse(found["clock_key"])).time
+        time = open_checkpoint(note, key, VerifierKey.parse(answer["clock_key"])).time
         assert time is not None
         return time
 

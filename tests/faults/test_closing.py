@@ -72,13 +72,13 @@ async def opened(folder: Path, database: str, web: Web, now: int) -> AsyncIterat
 async def nominate(registry: Registry) -> None:
     """Let three anchors agree on a document in each topic, so that all topics are decided."""
     for topic in TOPICS:
-        made = publication(anchor(0), topic.replace("/", "-"), topic=topic)
-        assert isinstance(await publish(registry, anchor(0), made), Logged)
+        statement = publication(anchor(0), topic.replace("/", "-"), topic=topic)
+        assert isinstance(await publish(registry, anchor(0), statement), Logged)
         for one, other in combinations(range(3), 2):
             nid = hex_digest(f"{topic} {one} {other}".encode())
             note = registry.head.note.decode()
             await log(
-                registry, kinds.Report(topic, nid, made.body.document.sha256, "agreed", 0, note), anchor(one), anchor(other)
+                registry, kinds.Report(topic, nid, statement.body.document.sha256, "agreed", 0, note), anchor(one), anchor(other)
             )
 
 
@@ -123,13 +123,13 @@ async def test_a_crash_at_each_step_of_a_closing(
     async with opened(tmp_path, database, web, NOW + PERIOD) as registry:
         with suppress(Refused):  # the registry's own task may close it at this very moment, or have closed it
             await registry.decide()
-        found = await registry.parameters_status()
-        assert (found.epoch, found.closes, registry.head.size) == (1, NOW + 2 * PERIOD, size + len(TOPICS))
+        status = await registry.parameters_status()
+        assert (status.epoch, status.closes, registry.head.size) == (1, NOW + 2 * PERIOD, size + len(TOPICS))
         assert not (await registry.rebuild()).differed
 
 
 @pytest.mark.deep
-async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_whole(data: Path, tmp_path: Path, web: Web) -> None:
+async def test_a_server_killed_while_closing_closes_epochs_whole(data: Path, tmp_path: Path, web: Web) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
@@ -139,8 +139,8 @@ async def test_a_server_that_is_killed_around_its_closings_closes_every_epoch_wh
     settings = replace(settings_for(data / "registry", None), parameters=write(tmp_path, 1))
     async with Registry.open(settings, clock=lambda: began, resolve=web.resolve) as registry:
         await nominate(registry)
-    with did_host(tmp_path, *agents) as found:
-        async with empty(data / "registry", *found, f"--parameters={write(tmp_path, 1)}") as server:
+    with did_host(tmp_path, *agents) as options:
+        async with empty(data / "registry", *options, f"--parameters={write(tmp_path, 1)}") as server:
             await server.start()
             assert await server.ready()
             for number in range(KILLS):
@@ -188,9 +188,9 @@ async def vote(server: Server, agent: Signer, seq: int) -> None:
 
 async def decisions(server: Server) -> list[tuple[int, kinds.Decision]]:
     """The decisions in the log, with their leaves."""
-    found = []
+    bodies = []
     for index, leaf in enumerate(await server.leaves()):
         body = statement.parse(leaf).body
         if isinstance(body, kinds.Decision):
-            found.append((index, body))
-    return found
+            bodies.append((index, body))
+    return bodies

@@ -39,12 +39,12 @@ HEALTH = 5.0
 def processes(data: Path) -> list[int]:
     """All processes of the PostgreSQL of a data directory; the first of them first."""
     first = postmaster(data)
-    found = []
+    pids = []
     for process in Path("/proc").iterdir():
         with suppress(OSError):
             if process.name.isdecimal() and "postgres" in title(int(process.name)):
-                found += [int(process.name)] * (process / "cwd").samefile(data / "postgres")
-    return sorted(found, key=lambda pid: (pid != first, pid))
+                pids += [int(process.name)] * (process / "cwd").samefile(data / "postgres")
+    return sorted(pids, key=lambda pid: (pid != first, pid))
 
 
 def title(pid: int) -> str:
@@ -206,7 +206,7 @@ async def test_while_it_is_suspended_nothing_waits_for_long(client: Client) -> N
 
 @pytest.mark.deep
 @pytest.mark.threat(61)
-async def test_a_stop_waits_neither_for_a_suspended_server_nor_for_a_dead_one(client: Client) -> None:
+async def test_a_stop_waits_for_no_suspended_or_dead_server(client: Client) -> None:
     registry = client.server.data
     with suspended(registry):
         asking = [asyncio.create_task(client.write()) for _ in range(3)]

@@ -90,15 +90,15 @@ class Writer:
 
     async def upload(self, name: str) -> httpx.Response:
         publisher = key_signer(name)
-        made = publication(publisher)
-        uri = made.body.uri.replace("registry.example", self.server.about["origin"])
-        body = kinds.Publish(uri, TOPIC, blob(made.document), blob(made.card), "negotiated")
+        statement = publication(publisher)
+        uri = statement.body.uri.replace("registry.example", self.server.about["origin"])
+        body = kinds.Publish(uri, TOPIC, blob(statement.document), blob(statement.card), "negotiated")
         headers = {
             "Treaty-Statement": canonical.b64encode(self.signed(publisher, body)),
             "Content-Type": "application/octet-stream",
         }
-        digest = hashlib.sha256(made.document).hexdigest()
-        return await self.http.put(f"/blobs/sha256/{digest}", content=made.document, headers=headers)
+        digest = hashlib.sha256(statement.document).hexdigest()
+        return await self.http.put(f"/blobs/sha256/{digest}", content=statement.document, headers=headers)
 
     def signed(self, signer: Signer, body: kinds.Body) -> bytes:
         return signer.statement(body, log=self.server.about["origin"], issued=NOW).leaf
@@ -152,31 +152,31 @@ async def test_with_no_disk_left_at_all_it_refuses_and_then_goes_on(server: Serv
 @pytest.mark.threat(60)
 async def test_without_room_for_blobs_alone_every_write_is_refused(data: Path, database: str, web: Web) -> None:
     publisher = key_signer("publisher")
-    made = publication(publisher)
-    leaf = publisher.statement(made.body).leaf
+    statement = publication(publisher)
+    leaf = publisher.statement(statement.body).leaf
     with disk(data / "blobs", 4) as folder:
         settings = replace(settings_for(data / "registry", database), blobs=f"file://{folder}")
         async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
-            digest, card = made.body.document.sha256, made.body.card.sha256
-            assert await registry.put_blob(digest, leaf, made.document)
+            digest, card = statement.body.document.sha256, statement.body.card.sha256
+            assert await registry.put_blob(digest, leaf, statement.document)
             filler = fill(folder)
             before, stored = await contents(registry), sorted(folder.rglob("*"))
             for write in (
-                registry.put_blob(card, leaf, made.card),
+                registry.put_blob(card, leaf, statement.card),
                 registry.submit([leaf]),
                 registry.decide(),
                 registry.check_ready(),
-                registry.blobs.put(card, made.card),
+                registry.blobs.put(card, statement.card),
             ):
                 with pytest.raises(Unavailable) as refused:
                     await write
                 assert refused.value.code == "disk.full" and "blobs" in refused.value.message and refused.value.fix
             assert (await contents(registry), sorted(folder.rglob("*"))) == (before, stored)
-            assert await registry.blobs.get(digest) == made.document
+            assert await registry.blobs.get(digest) == statement.document
             filler.unlink()
-            await registry.put_blob(card, leaf, made.card)
+            await registry.put_blob(card, leaf, statement.card)
             assert isinstance((await registry.submit([leaf]))[0], Logged)
-            assert await registry.blob(card) == made.card
+            assert await registry.blob(card) == statement.card
             await registry.check_ready()
 
 
@@ -248,7 +248,7 @@ async def test_when_only_the_database_has_no_disk_left(data: Path, far_database:
         assert not (await registry.rebuild()).differed
 
 
-async def test_a_record_that_cannot_be_written_stops_writes_and_no_reads(
+async def test_an_unwritable_record_stops_writes_alone(
     tmp_path: Path, database: str, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system that copies on write, overwriting the fence needs room as well."""

@@ -77,7 +77,7 @@ async def rows(url: str, query: str) -> list[Any]:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["postgres", "rabbitmq"])
-async def test_004_08_and_22_every_accepted_handoff_has_exactly_one_effect(kind: str, data: Path) -> None:
+async def test_004_08_and_22_every_handoff_has_one_effect(kind: str, data: Path) -> None:
     chance = random.Random(f"{kind}-{KILLS}")
     async with embedded_postgres(data) as url:
         with ExitStack() as stack:

@@ -76,9 +76,7 @@ class Speaker:
 
 @pytest.mark.deep
 @pytest.mark.threat(377)
-async def test_a_killed_room_goes_on_and_nothing_that_its_members_were_told_is_lost_or_doubled(
-    tmp_path: Path, assembly: Path
-) -> None:
+async def test_a_killed_room_loses_and_doubles_nothing(tmp_path: Path, assembly: Path) -> None:
     protocols, port, draw, home = LocalProtocols([assembly]), free_port(), random.Random(7), tmp_path / "room"
     home.mkdir(mode=0o700)
     Identity.create().save(home / "identity.json")
@@ -90,9 +88,9 @@ async def test_a_killed_room_goes_on_and_nothing_that_its_members_were_told_is_l
         for _ in range(KILLS + 1):
             async with room(assembly, port, home) as process:
                 tasks = tasks or [asyncio.create_task(each.speak(protocols.uri("assembly"), port)) for each in speakers]
-                told = [len(each.told) for each in speakers]
+                numbers = [len(each.told) for each in speakers]
                 # Each member is back, and was told a number.
-                while any(len(each.told) <= before for each, before in zip(speakers, told, strict=True)):
+                while any(len(each.told) <= before for each, before in zip(speakers, numbers, strict=True)):
                     assert not [task for task in tasks if task.done()]
                     await asyncio.sleep(0.02)
                 await asyncio.sleep(draw.uniform(0, 0.5))
@@ -101,12 +99,12 @@ async def test_a_killed_room_goes_on_and_nothing_that_its_members_were_told_is_l
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert all(each.joins == KILLS + 1 for each in speakers)
-    told = [number for each in speakers for number in each.told]
-    assert len(told) == len(set(told)), "a number was given twice, so the room forgot a text"
+    numbers = [number for each in speakers for number in each.told]
+    assert len(numbers) == len(set(numbers)), "a number was given twice, so the room forgot a text"
     texts = {number: text for each in speakers for number, text in each.told.items()}
     for each in speakers:
-        for number, heard in each.heard.items():
+        for number, messages in each.heard.items():
             # Heard again at each return, and always the same.
-            assert len(heard) == 1
-            assert texts.setdefault(number, *heard) in heard
+            assert len(messages) == 1
+            assert texts.setdefault(number, *messages) in messages
     assert len(set(texts.values())) == len(texts), "a text has two numbers"

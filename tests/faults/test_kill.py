@@ -58,11 +58,11 @@ class Clients:
         number = 0
         while not self.stopping:
             number += 1
-            made = publication(publisher, version=f"{number}.0")
-            uri = made.body.uri.replace("registry.example", self.origin)
-            body = kinds.Publish(uri, made.body.topic, blob(made.document), blob(made.card), "negotiated")
+            statement = publication(publisher, version=f"{number}.0")
+            uri = statement.body.uri.replace("registry.example", self.origin)
+            body = kinds.Publish(uri, statement.body.topic, blob(statement.document), blob(statement.card), "negotiated")
             leaf = publisher.statement(body, log=self.origin).leaf
-            if all([await self.upload(client, leaf, data) for data in (made.document, made.card)]):
+            if all([await self.upload(client, leaf, data) for data in (statement.document, statement.card)]):
                 await self.send(client, leaf)
             await asyncio.sleep(_PAUSE)
 
@@ -118,13 +118,13 @@ async def clients_of(server: Server, seen: Seen, choices: random.Random) -> Asyn
 
 @pytest.fixture
 async def server(data: Path, tmp_path: Path) -> AsyncIterator[Server]:
-    with did_host(tmp_path, *VOTERS) as found:
-        async with empty(data / "registry", *found) as server:
+    with did_host(tmp_path, *VOTERS) as options:
+        async with empty(data / "registry", *options) as server:
             yield server
 
 
 @pytest.mark.threat(65)
-async def test_killing_the_server_loses_nothing_and_never_forks_the_log(server: Server) -> None:
+async def test_a_killed_server_loses_nothing_and_never_forks(server: Server) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)

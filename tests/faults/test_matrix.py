@@ -195,9 +195,9 @@ async def _cell(scene: Scene, fault: Fault, step: str, when: str) -> None:
 
     async def make() -> None:
         await scene.read()  # an answer at this moment must be true for ever
-        made = fault.make(scene)
-        if made is not None:
-            await made
+        damage = fault.make(scene)
+        if damage is not None:
+            await damage
         reached.set()
 
     scene.sent = scene.leaf()

@@ -110,7 +110,7 @@ async def contents(shared: Any) -> list[str]:
 
 
 @pytest.mark.deep
-async def test_a_killed_environment_has_its_history_and_its_members_join_again(tmp_path: Path, home: Path) -> None:
+async def test_members_rejoin_a_killed_environment(tmp_path: Path, home: Path) -> None:
     port = free_port()
     async with AsyncExitStack() as stack:
         bob = Member(tmp_path / "bob")
@@ -136,7 +136,7 @@ async def test_a_killed_environment_has_its_history_and_its_members_join_again(t
 
 
 @pytest.mark.deep
-async def test_every_confirmed_message_is_in_the_history_of_an_environment_that_was_killed(home: Path) -> None:
+async def test_a_killed_environment_keeps_confirmed_messages(home: Path) -> None:
     port, draw, confirmed = free_port(), random.Random(5), list[str]()
     for number in range(KILLS):
         async with environment(port, home) as running:
@@ -145,13 +145,13 @@ async def test_every_confirmed_message_is_in_the_history_of_an_environment_that_
             lines = [await running.line() for _ in range(draw.randrange(1, 30))]
             confirmed += [line.decode().strip() for line in (*lines, *await running.kill()) if line.endswith(b"\n")]
         async with environment(port, home) as running:
-            found = list[str]()
-            while page := (await running.ask("readHistory", start=len(found)))["messages"]:
-                found += [message["id"] for message in page]
+            history = list[str]()
+            while page := (await running.ask("readHistory", start=len(history)))["messages"]:
+                history += [message["id"] for message in page]
         # One may be stored and not confirmed.
-        assert found[: len(confirmed)] == confirmed
-        assert len(found) <= len(confirmed) + 1
-        confirmed = found
+        assert history[: len(confirmed)] == confirmed
+        assert len(history) <= len(confirmed) + 1
+        confirmed = history
 
 
 @pytest.mark.deep

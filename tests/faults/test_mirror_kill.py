@@ -36,11 +36,11 @@ async def grow(server: Server, stopping: asyncio.Event) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False) as client:
         while not stopping.is_set():
             number += 1
-            made = publication(WRITER, version=f"{number}.0")
-            uri = made.body.uri.replace("registry.example", server.about["origin"])
-            body = kinds.Publish(uri, made.body.topic, blob(made.document), blob(made.card), "negotiated")
+            statement = publication(WRITER, version=f"{number}.0")
+            uri = statement.body.uri.replace("registry.example", server.about["origin"])
+            body = kinds.Publish(uri, statement.body.topic, blob(statement.document), blob(statement.card), "negotiated")
             leaf = WRITER.statement(body, log=server.about["origin"]).leaf
-            for data in (made.document, made.card):
+            for data in (statement.document, statement.card):
                 headers = {"Treaty-Statement": canonical.b64encode(leaf), "Content-Type": "application/octet-stream"}
                 await client.put(f"/blobs/sha256/{canonical.hex_digest(data)}", content=data, headers=headers)
             answer = await client.post("/statements", content=leaf, headers={"Content-Type": "application/json"})
@@ -118,8 +118,8 @@ async def test_a_mirror_is_killed_and_promoted(data: Path) -> None:
             assert (mirror.data / "mirror.json").exists() and not (mirror.data / "keys").exists()
             refused = await promote(mirror, "--keys", str(data / "backup"), "--accept-size", str(size - 1))
             assert refused["error"]["code"] == "copy.unproven"  # type: ignore[index]
-            made = await promote(mirror, "--keys", str(data / "backup"), "--record", str(data / "registry" / "head"))
-            assert (made["origin"], made["size"]) == (server.about["origin"], size), made
+            promotion = await promote(mirror, "--keys", str(data / "backup"), "--record", str(data / "registry" / "head"))
+            assert (promotion["origin"], promotion["size"]) == (server.about["origin"], size), promotion
             promoted = Server(mirror.data, server.port)
             try:
                 await promoted.start()

@@ -29,10 +29,10 @@ from treaty_registry import registry as registry_module
 from treaty_registry.registry import Registry
 
 
-async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Path) -> None:
-    async with cluster(data, 3) as made:
+async def test_every_node_writes_and_serves_for_all(data: Path) -> None:
+    async with cluster(data, 3) as servers:
         for number in range(9):
-            first, second = made.nodes[number % 3], made.nodes[(number + 1) % 3]
+            first, second = servers.nodes[number % 3], servers.nodes[(number + 1) % 3]
             answer = await post(first.port, leaf(number))
             assert answer.status_code == 201, answer.text
             # The node that answered serves the leaf at once, the others a moment later.
@@ -42,93 +42,93 @@ async def test_every_node_takes_writes_and_serves_what_any_of_them_took(data: Pa
             assert (await get(second.port, path)).status_code == 200
             again = await post(second.port, leaf(number))
             assert (again.status_code, again.text.split("\n")[1]) == (200, answer.text.split("\n")[1])
-        for node in made.nodes:
+        for node in servers.nodes:
             assert (await get(node.port, "/health/ready")).status_code == 200
         # A refusal of the rules is the leader's, word for word, at every node.
         other = key_signer("another").statement(grant(key_signer("the writer"), 1), log=ORIGIN, issued=NOW).leaf
-        assert {(await post(node.port, other)).json()["code"] for node in made.nodes} == {"publish.not-entitled"}
+        assert {(await post(node.port, other)).json()["code"] for node in servers.nodes} == {"publish.not-entitled"}
         # A stop of the leader hands over.
-        leader = await made.leader()
+        leader = await servers.leader()
         assert await leader.stop() == 0
-        rest = [node for node in made.nodes if node is not leader]
+        rest = [node for node in servers.nodes if node is not leader]
         assert (await post(rest[0].port, leaf(100))).status_code == 201
         await until_size(rest[1].port, 12)
 
 
 @pytest.mark.deep
 @pytest.mark.threat(65)
-async def test_killing_nodes_and_their_database_loses_nothing_and_never_forks_the_log(data: Path) -> None:
+async def test_killed_nodes_lose_nothing_and_never_fork(data: Path) -> None:
     seed = SEED or secrets.token_hex(4)
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
-    async with cluster(data, 3) as made:
-        clients = Clients(made, choices)
+    async with cluster(data, 3) as servers:
+        clients = Clients(servers, choices)
         async with clients.at_work():
             for number in range(40 if FULL else 4):
                 await asyncio.sleep(choices.uniform(0.1, 1.5))
-                await fault(made, choices, number)
+                await fault(servers, choices, number)
         leaves = await clients.check()
         print(f"{len(leaves)} leaves, {len(clients.acknowledged)} acknowledged, {clients.refused} refused meanwhile")
-        leader = await made.leader()
+        leader = await servers.leader()
         assert await leader.stop() == 0
-        for node in made.nodes:
-            assert "log was forked" not in made.log(node)
+        for node in servers.nodes:
+            assert "log was forked" not in servers.log(node)
 
 
-async def fault(made: Cluster, choices: random.Random, number: int) -> None:
-    leader = await made.leader()
+async def fault(cluster: Cluster, choices: random.Random, number: int) -> None:
+    leader = await cluster.leader()
     kind = ("leader", "any", "database", "stop")[number % 4]
     print(kind)
     if kind == "database":
-        first = int((made.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
+        first = int((cluster.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
         os.kill(first, signal.SIGKILL)  # its keeper starts it again
         return
-    node = leader if kind in ("leader", "stop") else choices.choice(made.nodes)
+    node = leader if kind in ("leader", "stop") else choices.choice(cluster.nodes)
     assert node.process is not None
     if kind == "stop":
         os.kill(node.process.pid, signal.SIGSTOP)
         async with asyncio.timeout(WITHIN):
-            while await made.leader() is node:  # noqa: ASYNC110 (other processes)
+            while await cluster.leader() is node:  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.05)
         os.kill(node.process.pid, signal.SIGCONT)
         return
     await node.kill()
     await asyncio.sleep(choices.uniform(0, 0.5))
-    await made.restart(node)
+    await cluster.restart(node)
 
 
 @pytest.mark.deep
 async def test_nodes_without_their_database_serve_what_is_signed(data: Path) -> None:
-    async with cluster(data, 2) as made:
-        answer = await post(made.nodes[1].port, leaf(0))
+    async with cluster(data, 2) as servers:
+        answer = await post(servers.nodes[1].port, leaf(0))
         assert answer.status_code == 201
-        await until_size(made.nodes[0].port, 3)
-        before = [(await get(node.port, "/checkpoint")).text for node in made.nodes]
-        first = int((made.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
+        await until_size(servers.nodes[0].port, 3)
+        before = [(await get(node.port, "/checkpoint")).text for node in servers.nodes]
+        first = int((servers.folder / "database" / "postgres" / "postmaster.pid").read_text().split("\n")[0])
         os.kill(first, signal.SIGSTOP)
         try:
-            for node, note in zip(made.nodes, before, strict=True):
+            for node, note in zip(servers.nodes, before, strict=True):
                 assert (await get(node.port, "/checkpoint")).text.split("\n")[:3] == note.split("\n")[:3]
                 assert (await get(node.port, "/health/live")).status_code == 200
         finally:
             os.kill(first, signal.SIGCONT)
         async with asyncio.timeout(WITHIN):
-            while (await post(made.nodes[0].port, leaf(1))).status_code != 201:  # noqa: ASYNC110 (other processes)
+            while (await post(servers.nodes[0].port, leaf(1))).status_code != 201:  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.1)
 
 
 @pytest.mark.deep
 @pytest.mark.threat(290)
 async def test_only_nodes_of_the_registry_send_proposals(data: Path) -> None:
-    async with cluster(data, 1) as made:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{made.nodes[0].port}", trust_env=False) as http:
+    async with cluster(data, 1) as servers:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{servers.nodes[0].port}", trust_env=False) as http:
             for headers in ({}, {"Treaty-Node": "00" * 32}, {"Treaty-Node": "é".encode()}):
                 answer = await http.post("/nodes/proposals", content=b"\x94\x01", headers=headers)  # type: ignore[arg-type]
                 assert (answer.status_code, answer.json()["code"]) == (401, "node.request"), answer.text
-        assert int((await get(made.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
+        assert int((await get(servers.nodes[0].port, "/checkpoint")).text.split("\n")[1]) == 2
 
 
-async def test_a_leader_whose_clock_is_wrong_gives_the_lead_to_another_node(tmp_path: Path, database: str, web: Web) -> None:
+async def test_a_leader_with_a_wrong_clock_hands_over(tmp_path: Path, database: str, web: Web) -> None:
     blobs, head, wrong = f"file://{tmp_path}/blobs", f"file://{tmp_path}/head", [0]
 
     def node(name: str, port: int, clock: Callable[[], datetime]) -> AbstractAsyncContextManager[Registry]:

@@ -98,8 +98,8 @@ async def test_a_registry_of_one_machine_becomes_nodes_by_a_backup(store: None, 
     async def run(*arguments: object) -> dict[str, object]:
         process = await asyncio.create_subprocess_exec(PROGRAM, *map(str, arguments), "--json", stdout=-1)
         output, _ = await process.communicate()
-        found: dict[str, object] = json.loads(output)
-        return found
+        value: dict[str, object] = json.loads(output)
+        return value
 
     async with postgres.fresh() as one, postgres.fresh() as shared:
         old, new = ("--data", data / "old", "--database", one), ("--data", data / "new", "--database", shared, *STORES[:4])
@@ -146,36 +146,47 @@ def test_a_store_that_ignores_conditions_is_refused_at_once(monkeypatch: pytest.
 
 @pytest.mark.deep
 async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: Path) -> None:
-    async with cluster(data, 2, options=STORES) as made:
+    async with cluster(data, 2, options=STORES) as servers:
         for number in range(300):
             if number % 50 == 0:
-                answers = await asyncio.gather(*(post(made.nodes[n % 2].port, leaf(number + n)) for n in range(50)))
+                answers = await asyncio.gather(*(post(servers.nodes[n % 2].port, leaf(number + n)) for n in range(50)))
                 assert {answer.status_code for answer in answers} == {201}
-        node = made.nodes[1]
+        node = servers.nodes[1]
         await until_size(node.port, 302)
         size = int(objects()["log/head"].split(b"\n")[1])
         assert size == 302
         async with asyncio.timeout(WITHIN):
             while b"\n302\n" not in objects().get("tiles/checkpoint", b""):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.2)
-        found = {path.removeprefix("tiles/"): content for path, content in objects().items() if path.startswith("tiles/tile/")}
+        stored_tiles = {
+            path.removeprefix("tiles/"): content for path, content in objects().items() if path.startswith("tiles/tile/")
+        }
         # Everything below the checkpoint is there, byte for byte as a node serves it, and no partial tile beside its full one.
-        assert {"tile/0/000", "tile/entries/000", "tile/1/000.p/1", "tile/0/001.p/46", "tile/entries/001.p/46"} <= found.keys()
-        assert not [path for path in found if path.startswith(("tile/0/000.p", "tile/entries/000.p"))]
-        for path, content in found.items():
+        assert {
+            "tile/0/000",
+            "tile/entries/000",
+            "tile/1/000.p/1",
+            "tile/0/001.p/46",
+            "tile/entries/001.p/46",
+        } <= stored_tiles.keys()
+        assert not [path for path in stored_tiles if path.startswith(("tile/0/000.p", "tile/entries/000.p"))]
+        for path, content in stored_tiles.items():
             assert (await get(node.port, f"/{path}")).content == content
-        assert decode_bundle(found[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
+        assert decode_bundle(stored_tiles[Bundle(0).path[1:]], TILE_WIDTH)[0].startswith(b'{"payload"')
         # The static site beside them has the headers of a registry's answers.
         async with asyncio.timeout(WITHIN):
             while b'"size":302' not in objects().get("tiles/site.json", b""):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.2)
-        kept = obstore.get(S3Store(BUCKET), "tiles/log").attributes
+        attributes = obstore.get(S3Store(BUCKET), "tiles/log").attributes
         answer = await get(node.port, "/log")
-        assert (kept["Content-Type"], kept["Cache-Control"]) == (answer.headers["content-type"], answer.headers["cache-control"])
+        assert (attributes["Content-Type"], attributes["Cache-Control"]) == (
+            answer.headers["content-type"],
+            answer.headers["cache-control"],
+        )
         # Another leader continues where the first one stopped.
-        leader = await made.leader()
+        leader = await servers.leader()
         await leader.kill()
-        (rest,) = [other for other in made.nodes if other is not leader]
+        (rest,) = [other for other in servers.nodes if other is not leader]
         async with asyncio.timeout(WITHIN):
             while (await post(rest.port, leaf(1000))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
                 await asyncio.sleep(0.1)
@@ -186,27 +197,27 @@ async def test_nodes_share_blobs_head_and_tiles_in_the_store(store: None, data: 
 
 
 @pytest.mark.deep
-async def test_without_the_store_nothing_is_signed_and_everything_is_read(data: Path) -> None:
+async def test_without_its_store_a_registry_reads_but_signs_nothing(data: Path) -> None:
     (data / "store").mkdir()
     with object_server(data / "store") as environment:
-        async with cluster(data, 2, options=STORES) as made:
-            assert (await post(made.nodes[1].port, leaf(0))).status_code == 201
-            await until_size(made.nodes[0].port, 3)
+        async with cluster(data, 2, options=STORES) as servers:
+            assert (await post(servers.nodes[1].port, leaf(0))).status_code == 201
+            await until_size(servers.nodes[0].port, 3)
             port = environment["AWS_ENDPOINT_URL"].rpartition(":")[2]
             (server,) = [pid for pid in _processes() if f"-p\0{port}\0" in pid[1]]
             os.kill(server[0], signal.SIGSTOP)
             try:
-                answer = await post(made.nodes[1].port, leaf(1))
+                answer = await post(servers.nodes[1].port, leaf(1))
                 assert answer.status_code == 503, answer.text
-                for node in made.nodes:
+                for node in servers.nodes:
                     checkpoint = await get(node.port, "/checkpoint")
                     assert (checkpoint.status_code, checkpoint.text.split("\n")[1]) == (200, "3")
             finally:
                 os.kill(server[0], signal.SIGCONT)
             async with asyncio.timeout(WITHIN):
-                while (await post(made.nodes[1].port, leaf(1))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
+                while (await post(servers.nodes[1].port, leaf(1))).status_code not in (200, 201):  # noqa: ASYNC110 (other processes)
                     await asyncio.sleep(0.1)
-            clients = Clients(made, random.Random(1))
+            clients = Clients(servers, random.Random(1))
             async with clients.at_work(2):
                 await asyncio.sleep(1)
             await clients.check()

@@ -102,8 +102,8 @@ def test_a_rotation_by_root_is_one_of_the_registry(machine: Machine) -> None:
     machine.sh(f"chown -R root {DATA}/keys/next")
     refused = machine.run(f"{PROGRAM} rotate --data {DATA}")
     assert refused.returncode == 1
-    said = refused.stdout + refused.stderr
-    assert "system.file" in said and f"Permission denied: {DATA}/keys/next" in said and "runs as treaty" in said
+    output = refused.stdout + refused.stderr
+    assert "system.file" in output and f"Permission denied: {DATA}/keys/next" in output and "runs as treaty" in output
     machine.sh("systemctl restart treaty-registry")
     machine.said("treaty-registry", "(the keys of the next rotation cannot be read)")
     machine.sh("curl --silent --fail --retry 60 --retry-connrefused http://127.0.0.1:8080/health/ready")
@@ -121,9 +121,9 @@ def test_a_rotation_by_root_is_one_of_the_registry(machine: Machine) -> None:
 @pytest.mark.usefixtures("server")
 def test_a_user_who_may_not_read_the_folder_is_told_whose_it_is(machine: Machine) -> None:
     refused = machine.run(f"runuser --user treaty-witness -- {PROGRAM} migrate --data {DATA}")
-    said = refused.stdout + refused.stderr
+    output = refused.stdout + refused.stderr
     assert refused.returncode == 1
-    assert "settings.directory" in said and "belongs to treaty" in said and "runs as treaty-witness" in said
+    assert "settings.directory" in output and "belongs to treaty" in output and "runs as treaty-witness" in output
     assert owners(machine) == {"treaty"}
 
 
@@ -134,7 +134,7 @@ def test_a_log_that_root_makes_in_the_folder_of_a_user_is_his(machine: Machine) 
     assert set(machine.sh(f"find {folder} -printf '%u\\n'").split()) == {"treaty"}
     # Root cannot write there as that user, and says so.
     refused = machine.run(f"mkdir -m 0700 /srv/closed; {PROGRAM} backup /srv/closed/backup --data {folder}")
-    said = refused.stdout + refused.stderr
+    output = refused.stdout + refused.stderr
     assert refused.returncode == 1
-    assert "system.file" in said and "owner of the data directory" in said
+    assert "system.file" in output and "owner of the data directory" in output
     machine.sh(f"find {folder} -mindepth 1 -delete")

@@ -60,22 +60,22 @@ class Host:
 @contextmanager
 def hosts(count: int) -> Iterator[list[Host]]:
     """So many hosts on one bridge."""
-    made = [Host(number) for number in range(1, count + 1)]
+    all_hosts = [Host(number) for number in range(1, count + 1)]
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("link", "set", BRIDGE, "up")
-        for host in made:
+        for host in all_hosts:
             ip("netns", "add", host.name)
             ip("link", "add", f"treatyv{host.number}", "type", "veth", "peer", "name", "eth0", "netns", host.name)
             ip("link", "set", f"treatyv{host.number}", "master", BRIDGE, "up")
             ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", "eth0")
             ip("-n", host.name, "link", "set", "eth0", "up")
             ip("-n", host.name, "link", "set", "lo", "up")
-        yield made
+        yield all_hosts
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
         pytest.skip(f"no network namespaces here: {error}")
     finally:
-        for host in made:
+        for host in all_hosts:
             with suppress(subprocess.CalledProcessError):
                 ip("netns", "del", host.name)
         with suppress(subprocess.CalledProcessError):

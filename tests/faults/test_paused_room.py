@@ -20,11 +20,11 @@ MEMBERS, PAUSES = 10, 4
 
 async def speaking(session: Session, name: int, over: asyncio.Event) -> list[tuple[int, str]]:
     """Say texts until the pauses are over, and return them with the numbers that the room gave."""
-    said: list[tuple[int, str]] = []
+    lines: list[tuple[int, str]] = []
     while not over.is_set():
-        text = f"{name}: text {len(said)}."
-        said.append((await session.call("say", text=text), text))
-    return said
+        text = f"{name}: text {len(lines)}."
+        lines.append((await session.call("say", text=text), text))
+    return lines
 
 
 @pytest.mark.deep
@@ -35,10 +35,10 @@ async def test_a_paused_room_of_ten_loses_no_member_and_no_text(tmp_path: Path) 
     try:
         assert room.stdout is not None
         url = f"ws://127.0.0.1:{int((await room.stdout.readline()).split()[-1])}"
-        heard: list[list[tuple[int, str]]] = [[] for _ in range(MEMBERS)]
+        lines_of: list[list[tuple[int, str]]] = [[] for _ in range(MEMBERS)]
         async with AsyncExitStack() as stack:
             sessions = []
-            for number, texts in enumerate(heard):
+            for number, texts in enumerate(lines_of):
 
                 async def said(number: int, speaker: str, text: str, texts: list[tuple[int, str]] = texts) -> None:
                     texts.append((number, text))
@@ -59,9 +59,9 @@ async def test_a_paused_room_of_ten_loses_no_member_and_no_text(tmp_path: Path) 
             texts = sorted(text for one in await asyncio.gather(*calls) for text in one)
             assert [number for number, _ in texts] == list(range(1, len(texts) + 1))
             async with asyncio.timeout(20):
-                while any(len(one) < len(texts) for one in heard):  # noqa: ASYNC110
+                while any(len(one) < len(texts) for one in lines_of):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-            assert [sorted(one) for one in heard] == [texts] * MEMBERS
+            assert [sorted(one) for one in lines_of] == [texts] * MEMBERS
     finally:
         room.kill()
         await room.wait()

@@ -54,7 +54,7 @@ def session_in(home: Path) -> tuple[str, int]:
     return session["seed"], json.loads(b64decode(session["snapshot"]))["asked"]
 
 
-async def test_a_session_at_rest_still_has_its_members_and_goes_on_in_the_next_agent_of_its_home(tmp_path: Path) -> None:
+async def test_a_resting_session_resumes_in_its_homes_next_agent(tmp_path: Path) -> None:
     identity, config = Identity.create(), AgentConfig(SECURE, home=tmp_path / "room", workers=Passivation(idle=0.1))
     async with AsyncExitStack() as stack:
         members = [Member(tmp_path / name) for name in ("ada", "bob")]

@@ -49,18 +49,18 @@ def test_a_watch_that_is_killed_at_any_write_loses_no_finding(tmp_path: Path, mo
         command = ["watch", "--once", "--json", "--home", str(home), "--did", ALICE.did]
         command += ["--webhook", receiver.url, "--secret-file", str(secret_in(tmp_path))]
         assert _run(command, 99, moment).returncode == 0
-        made = [registry.publish(f"{number}.0").id for number in range(2, 6)]
+        ids = [registry.publish(f"{number}.0").id for number in range(2, 6)]
         printed: list[str] = []
         for step in range(1, 20):
             run = _run(command, step, moment)
             printed += [json.loads(line)["statement"] for line in run.stdout.splitlines()]
             if run.returncode >= 0:
                 break
-            made.append(registry.publish(f"{10 + step}.0").id)
+            ids.append(registry.publish(f"{10 + step}.0").id)
         assert run.returncode in (0, 7), run.stderr
         assert step > 3, "it was killed a few times"
-        for told in (printed, [finding["statement"] for _, finding in receiver.taken]):
-            assert list(dict.fromkeys(told)) == made
+        for ids_told in (printed, [finding["statement"] for _, finding in receiver.taken]):
+            assert list(dict.fromkeys(ids_told)) == ids
         assert _ids_are_one_each(receiver)
 
 

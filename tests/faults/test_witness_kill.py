@@ -67,7 +67,7 @@ def recorded(data: Path) -> Checkpoint:
 
 
 @pytest.mark.threat(12)
-async def test_a_witness_that_is_killed_again_and_again_cosigns_one_history(tmp_path: Path) -> None:
+async def test_a_killed_witness_cosigns_one_history(tmp_path: Path) -> None:
     seed = int(SEED or secrets.randbits(32))
     print(f"TREATY_SEED={seed}")
     choices = random.Random(seed)
@@ -91,7 +91,7 @@ async def test_a_witness_that_is_killed_again_and_again_cosigns_one_history(tmp_
 
 
 @pytest.mark.deep
-async def test_what_was_recorded_and_not_answered_is_cosigned_when_it_is_asked_for_again(tmp_path: Path) -> None:
+async def test_a_recorded_checkpoint_is_cosigned_when_asked_again(tmp_path: Path) -> None:
     """The crash between record and answer, made by hand: the record is there, and nobody has the cosignature."""
     history = History.of(leaves(20))
     async with witness_process(tmp_path / "w", LOG.verifier) as witness:

@@ -43,12 +43,12 @@ async def play(day: Day, provocation: Provocation) -> list[Seen]:
     """Provoke the alerts of one fault, mend it, and wait for their end."""
     fired: dict[tuple[str, str], float] = {}
     ended: dict[tuple[str, str], float] = {}
-    wanted, begin, failure = set(provocation.alerts), time.monotonic(), ""
+    alerts, begin, failure = set(provocation.alerts), time.monotonic(), ""
     try:
         async with provocation.run(day):
             begin = time.monotonic()
-            while wanted - set(fired) and time.monotonic() - begin < _PATIENCE:
-                for alert in wanted & await day.monitoring.firing() - set(fired):
+            while alerts - set(fired) and time.monotonic() - begin < _PATIENCE:
+                for alert in alerts & await day.monitoring.firing() - set(fired):
                     fired[alert] = time.monotonic() - begin
                 await asyncio.sleep(0.5)
             # For the message of what fired last, which waits for others.
@@ -112,10 +112,10 @@ async def main(only: list[str]) -> bool:
     """Run the day. Returns whether each alert fired and ended, and each fault was one page."""
     console = Console()
     with folder_for_all() as folder:
-        async with stage(folder) as made, monitoring(folder) as watching:
-            day = Day(made, watching, {job: [*ports] for job, ports in made.targets.items()})
+        async with stage(folder) as stage_of_day, monitoring(folder) as watching:
+            day = Day(stage_of_day, watching, {job: [*ports] for job, ports in stage_of_day.targets.items()})
             day.scrape()
-            busy = asyncio.create_task(traffic(made))
+            busy = asyncio.create_task(traffic(stage_of_day))
             await asyncio.sleep(30)  # for rates to have their samples
             seen: list[Seen] = []
 

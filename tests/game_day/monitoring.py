@@ -70,9 +70,9 @@ class Monitoring:
         """Return the alerts that fire now: name and job."""
         async with httpx.AsyncClient(trust_env=False, timeout=5) as client:
             with suppress(httpx.HTTPError, ValueError):  # ValueError: it starts, and answers with a text
-                found = (await client.get(f"http://127.0.0.1:{self.prometheus}/api/v1/alerts")).json()["data"]["alerts"]
+                alerts = (await client.get(f"http://127.0.0.1:{self.prometheus}/api/v1/alerts")).json()["data"]["alerts"]
                 return {
-                    (each["labels"]["alertname"], each["labels"].get("job", "")) for each in found if each["state"] == "firing"
+                    (each["labels"]["alertname"], each["labels"].get("job", "")) for each in alerts if each["state"] == "firing"
                 }
         return set()
 
@@ -101,12 +101,12 @@ def _end(process: asyncio.subprocess.Process) -> None:
 @asynccontextmanager
 async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
     """Run both; nothing of them runs on after the block."""
-    made = Monitoring(folder, free_port(), free_port())
-    made.scrape({})
+    monitoring = Monitoring(folder, free_port(), free_port())
+    monitoring.scrape({})
     receiver = free_port()
     (folder / "alerts.yml").write_text(faster((RULES / "alerts.yml").read_text()))
     config = faster((RULES / "prometheus.yml").read_text()).partition("scrape_configs:")[0]
-    config = config.replace("127.0.0.1:9093", f"127.0.0.1:{made.alertmanager}")
+    config = config.replace("127.0.0.1:9093", f"127.0.0.1:{monitoring.alertmanager}")
     sd = [{"files": ["targets.json"], "refresh_interval": "1s"}]
     config += f"scrape_configs: {json.dumps([{'job_name': 'treaty', 'file_sd_configs': sd}])}\n"
     (folder / "prometheus.yml").write_text(config)
@@ -118,7 +118,7 @@ async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
             debian_program("prometheus", "prometheus"),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'series'}",
-            f"--web.listen-address=127.0.0.1:{made.prometheus}",
+            f"--web.listen-address=127.0.0.1:{monitoring.prometheus}",
             # By default an alert is kept until Alertmanager has heard of its end for minutes.
             "--rules.alert.resend-delay=2s",
         ],
@@ -129,19 +129,19 @@ async def monitoring(folder: Path) -> AsyncIterator[Monitoring]:
             alertmanager,
             f"--config.file={folder / 'alertmanager.yml'}",
             f"--storage.path={folder / 'alertmanager'}",
-            f"--web.listen-address=127.0.0.1:{made.alertmanager}",
+            f"--web.listen-address=127.0.0.1:{monitoring.alertmanager}",
             "--cluster.listen-address=",
         ],
     ]
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(await asyncio.start_server(made.answer, "127.0.0.1", receiver))
+        await stack.enter_async_context(await asyncio.start_server(monitoring.answer, "127.0.0.1", receiver))
         for command in commands:
             with (folder / f"{Path(command[0]).name}.log").open("ab") as log:
                 process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
-            made.processes.append(process)
+            monitoring.processes.append(process)
             stack.push_async_callback(process.wait)
             stack.callback(_end, process)
         async with asyncio.timeout(60):
-            while not await made.firing():  # noqa: ASYNC110 (the watchdog fires first)
+            while not await monitoring.firing():  # noqa: ASYNC110 (the watchdog fires first)
                 await asyncio.sleep(0.5)
-        yield made
+        yield monitoring

@@ -20,12 +20,12 @@ async def publish(server: Server, name: str) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", trust_env=False, timeout=30) as client:
         for number in itertools.count():
             publisher = key_signer(f"{name} {number}")
-            made = publication(publisher)
-            uri = made.body.uri.replace(ORIGIN, server.about["origin"])
-            body = kinds.Publish(uri, TOPIC, blob(made.document), blob(made.card), "negotiated")
+            statement = publication(publisher)
+            uri = statement.body.uri.replace(ORIGIN, server.about["origin"])
+            body = kinds.Publish(uri, TOPIC, blob(statement.document), blob(statement.card), "negotiated")
             leaf = publisher.statement(body, log=server.about["origin"], issued=NOW).leaf
             with suppress(httpx.HTTPError):
-                for data in (made.document, made.card):
+                for data in (statement.document, statement.card):
                     headers = {"Treaty-Statement": canonical.b64encode(leaf), "Content-Type": "application/octet-stream"}
                     await client.put(f"/blobs/sha256/{hashlib.sha256(data).hexdigest()}", content=data, headers=headers)
                 await client.post("/statements", content=leaf, headers={"Content-Type": "application/json"})

@@ -105,12 +105,12 @@ def pid_of(process: asyncio.subprocess.Process | None) -> int:
 
 def children(pid: int) -> list[int]:
     """Return the children of a process."""
-    found = []
+    pids = []
     for place in Path("/proc").iterdir():
         with suppress(OSError):
             if place.name.isdecimal() and f"\nPPid:\t{pid}\n" in (place / "status").read_text():
-                found.append(int(place.name))
-    return found
+                pids.append(int(place.name))
+    return pids
 
 
 def child(name: str) -> int:
@@ -188,15 +188,15 @@ async def _nodes(stack: AsyncExitStack, folder: Path, metrics: list[int]) -> tup
     socket = place / "database" / "postgres"
     url = f"postgresql://postgres@/postgres?host={socket}"
     shared = ("--blobs", f"s3://{BUCKET}/blobs", "--head", f"s3://{BUCKET}/head", "--quota", "1000000")
-    made = await stack.enter_async_context(cluster(place, 0, database=url, options=shared))
+    group = await stack.enter_async_context(cluster(place, 0, database=url, options=shared))
     relay = await stack.enter_async_context(Cut.listening(place / "relay", socket / ".s.PGSQL.5432"))
     assert isinstance(relay, Cut)
     for number, port in enumerate(metrics):
-        made.database = relay.url if number == 2 else url
-        made.shared = (*shared, "--metrics-address", str(port))
-        await made.add()
-    made.database = url
-    return made, relay
+        group.database = relay.url if number == 2 else url
+        group.shared = (*shared, "--metrics-address", str(port))
+        await group.add()
+    group.database = url
+    return group, relay
 
 
 def _key(server: Server) -> VerifierKey:

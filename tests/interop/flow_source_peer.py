@@ -201,7 +201,9 @@ class SourcePeer:
 
     def actions(self) -> list[str]:
         """What was said: direction and action, or type."""
-        return [way + (said["action"] if said["type"] == "meta-protocol" else said["type"]) for way, said in self.seen]
+        return [
+            way + (message["action"] if message["type"] == "meta-protocol" else message["type"]) for way, message in self.seen
+        ]
 
     # The initiator
 
@@ -211,12 +213,12 @@ class SourcePeer:
     async def full(self, socket: WebSocket) -> str:
         """Phases 1 to 6 for the best protocol. Returns the session's id."""
         first = await self.initialize(socket)
-        told = await self.hear(socket, "capabilities-exchange")
-        assert told["replyTo"] == first["messageId"]
+        messages = await self.hear(socket, "capabilities-exchange")
+        assert messages["replyTo"] == first["messageId"]
         exchange = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT, "taskRequirements": TASK}
-        await self.say(socket, "capabilities-exchange", exchange, replyTo=told["messageId"])
+        await self.say(socket, "capabilities-exchange", exchange, replyTo=messages["messageId"])
         own = {entry["id"] for entry in self.protocols}
-        common = [entry for entry in told["payload"]["supportedProtocols"] if entry["id"] in own]
+        common = [entry for entry in messages["payload"]["supportedProtocols"] if entry["id"] in own]
         matched = [
             {
                 "id": entry["id"],
@@ -235,7 +237,7 @@ class SourcePeer:
         return await self.agree(socket, common[0]["id"])
 
     async def propose(self, socket: WebSocket, id: str, **fields: Any) -> dict[str, Any]:
-        wanted = {
+        proposal = {
             "id": id,
             "version": id.rpartition(":")[2],
             "requiredCapabilities": ["query", "stream"],
@@ -248,7 +250,7 @@ class SourcePeer:
             "requiredCapabilities": ["send", "receive"],
             "rationale": "Fallback for minimal functionality",
         }
-        return await self.say(socket, "protocol-proposal", {"proposedProtocol": wanted, "fallbackProtocol": fallback}, **fields)
+        return await self.say(socket, "protocol-proposal", {"proposedProtocol": proposal, "fallbackProtocol": fallback}, **fields)
 
     async def offer(self, socket: WebSocket, id: str, **fields: Any) -> dict[str, Any]:
         payload = {"protocol": id, "parameters": dict(self.parameters), "extensions": EXTENSIONS}
@@ -278,8 +280,8 @@ class SourcePeer:
 
     async def query(self, socket: WebSocket, session: str, type: str = "data-sharing") -> dict[str, Any]:
         """Phase 7: the printed message, and its answer's payload."""
-        said = self.message("query", QUERY, type=type, sessionId=session)
-        await self.send(socket, {**said, "messageId": f"ds-{next(self._numbers)}-abcde"})
+        message = self.message("query", QUERY, type=type, sessionId=session)
+        await self.send(socket, {**message, "messageId": f"ds-{next(self._numbers)}-abcde"})
         answer = await self.hear(socket)
         assert (answer["type"], answer["sessionId"]) == (type, session)
         payload: dict[str, Any] = answer["payload"]
@@ -299,21 +301,21 @@ class SourcePeer:
         payload, reply = message["payload"], {"replyTo": message["messageId"]}
         match message["action"]:
             case "initialize" if payload["requestCapabilities"]:
-                told = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT}
-                await self.say(socket, "capabilities-exchange", told, **reply)
+                capabilities = {"supportedProtocols": self.protocols, "contextInfo": CONTEXT}
+                await self.say(socket, "capabilities-exchange", capabilities, **reply)
             case "protocol-proposal":
-                wanted = payload["proposedProtocol"]
-                accepted = {"id": wanted["id"], "version": wanted["version"]}
+                proposal = payload["proposedProtocol"]
+                accepted = {"id": proposal["id"], "version": proposal["version"]}
                 accepted["providedCapabilities"] = ["query", "stream", "batch"]
                 accepted["comments"] = "Can provide batch capability as optional enhancement"
                 await self.say(socket, "protocol-response", {"response": "accept", "acceptedProtocol": accepted}, **reply)
             case "parameter-negotiation" if self.refuses is not None:
                 await self.say(socket, "error", self.refuses, **reply)
             case "parameter-negotiation":
-                known = {name: value for name, value in payload["parameters"].items() if name in KNOWN}
-                known |= {name: 32768 for name in known if name == "chunkSize"}
+                parameters = {name: value for name, value in payload["parameters"].items() if name in KNOWN}
+                parameters |= {name: 32768 for name in parameters if name == "chunkSize"}
                 shared = {name: value for name, value in payload.get("extensions", {}).items() if name in EXTENSIONS}
-                answer = {"protocol": payload["protocol"], "acceptedParameters": known, "extensions": shared}
+                answer = {"protocol": payload["protocol"], "acceptedParameters": parameters, "extensions": shared}
                 answer["comments"] = "Modified chunk size due to resource constraints and increased timeout"
                 await self.say(socket, "parameter-response", answer, **reply)
             case "protocol-confirmation":
@@ -322,8 +324,8 @@ class SourcePeer:
             case _ if message["type"] != "meta-protocol":
                 self.queries.append(message)
                 rows = {"rows": [{"category": "AI"}], "format": "json"}
-                said = self.message(message["action"], rows, type=message["type"], sessionId=message["sessionId"])
-                await self.send(socket, said)
+                text = self.message(message["action"], rows, type=message["type"], sessionId=message["sessionId"])
+                await self.send(socket, text)
 
 
 def describe(id: str) -> dict[str, Any]:

@@ -57,10 +57,10 @@ async def test_a_foreign_node_registers_calls_and_is_called(peers: Peers) -> Non
     def upper(text: str) -> str:
         return text.upper()
 
-    async with nodes() as made:
-        name, gateway = language(peers), await made.gateway()
-        agent = await made.agent("python", gateway)
-        await made.tool(Tool.create_function_tool(upper, LOOPBACK), gateway)
+    async with nodes() as network:
+        name, gateway = language(peers), await network.gateway()
+        agent = await network.agent("python", gateway)
+        await network.tool(Tool.create_function_tool(upper, LOOPBACK), gateway)
         served = asyncio.create_task(echo(agent, 3))
         async with go_programs.serving(*line(peers, gateway.address, "python", "upper")) as at:
             assert (at["peers"], at["nodes"], at["answer"]) == (2, 1, "GRÜSS")

@@ -17,18 +17,18 @@ from treaty_aip.handler import encode
 from treaty_aip.stubs import aip_pb2
 
 
-def test_each_printed_example_runs_with_the_classes_of_the_package_and_gives_the_same_message() -> None:
+def test_the_printed_examples_run_and_give_their_messages() -> None:
     own: dict[str, Any] = {name: getattr(aip, name) for name in aip.__all__}
     own |= {"peer1": aip.Peer(aip.AgentInfo("agent_001")), "peer2": aip.Peer(tool_info=aip.ToolInfo("tool_001"))}
     own["text_item"] = aip.ContentItem.write_text("Hello, World!")
     assert len(examples()) == 20
     for section, statements in examples().items():
         value, *_ = run(statements, own).values()
-        wanted = example(section)
+        expected = example(section)
         if isinstance(value, int):
-            assert value == wanted, section
+            assert value == expected, section
         else:
-            assert type(wanted).FromString(encode(type(value).__name__, value.to_value())) == wanted, section
+            assert type(expected).FromString(encode(type(value).__name__, value.to_value())) == expected, section
 
 
 @pytest.mark.parametrize("enum", ["Mode", "SessionStatus", "TaskStatus"])
@@ -42,12 +42,12 @@ def test_each_printed_signature_is_that_of_the_package() -> None:
     for owner, methods in signatures().items():
         for name, printed in methods.items():
             function = getattr(getattr(aip, owner), "__init__" if name == "init" else name)
-            given = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
-            wanted = [each.partition("=") for each in printed.split(", ") if each not in ("", "...", "self")]
+            parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+            expected = [each.partition("=") for each in printed.split(", ") if each not in ("", "...", "self")]
             if "..." not in printed:
-                given = [each for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
-                assert [each.name for each in given] == [each for each, _, _ in wanted], f"{owner}.{name}"
-            for parameter, (each, _, default) in zip(given, wanted, strict=False):
+                parameters = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+                assert [each.name for each in parameters] == [each for each, _, _ in expected], f"{owner}.{name}"
+            for parameter, (each, _, default) in zip(parameters, expected, strict=False):
                 assert parameter.name == each
                 if default:
                     names = {"SessionStatus": aip.SessionStatus, "GatewayServiceStub": aip.GatewayServiceStub}
@@ -56,10 +56,10 @@ def test_each_printed_signature_is_that_of_the_package() -> None:
     assert count == 34  # `update_tool_info` is printed without parentheses
 
 
-async def test_the_printed_agent_and_tool_register_at_their_printed_addresses_and_are_spoken_to() -> None:
-    async with serving() as agent, serving() as tool, nodes() as made:
-        gateway = await made.gateway()
-        asker = await made.agent("agent_002", gateway)
+async def test_the_printed_agent_and_tool_register_and_answer() -> None:
+    async with serving() as agent, serving() as tool, nodes() as network:
+        gateway = await network.gateway()
+        asker = await network.agent("agent_002", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = aip.GatewayServiceStub(channel)
             info = filled("AgentInfo", address=agent.address, skills=[example("AgentSkill")])
@@ -69,16 +69,16 @@ async def test_the_printed_agent_and_tool_register_at_their_printed_addresses_an
             assert await stub.Heartbeat(example("HeartbeatRequest")) == example("HeartbeatResponse")
             (listed,) = (await stub.GetNodes(filled("GetNodesRequest"))).peers
             assert listed.agent_info == info
-            known = (await asker.update_peers()).get_nodes()["agent_001"]
-            assert (known.name, known.address, known.skills) == (
+            node = (await asker.update_peers()).get_nodes()["agent_001"]
+            assert (node.name, node.address, node.skills) == (
                 "翻译智能体",
                 agent.address,
                 [aip.AgentSkill("translation", "多语言翻译")],
             )
             session = await asker.create_agent_client("agent_001")
             question = await asker.submit_inquiry(session, "agent_001", "Hello?")
-            heard = await asker.receive_feedback(session, "agent_001")
-            assert (told(heard), heard.reply_to_message_id) == ((aip.SessionStatus.HOLD_RESPONSE, "Hello!"), question)
+            feedback = await asker.receive_feedback(session, "agent_001")
+            assert (told(feedback), feedback.reply_to_message_id) == ((aip.SessionStatus.HOLD_RESPONSE, "Hello!"), question)
             await asker.submit_inquiry(session, "agent_001", "Bye.", session_status=aip.SessionStatus.STOP_QUEST)
             assert told(await asker.receive_feedback(session, "agent_001")) == (aip.SessionStatus.STOP_RESPONSE, "Hello!")
             assert (await asker.call_tool("tool_001", arguments={"lang": "en"})).content[0].text == "Hello, World!"
@@ -93,11 +93,11 @@ async def test_the_printed_messages_begin_a_session_and_call_a_tool() -> None:
             raise OperationError(400, "Invalid input")
         return "Hello, World!"
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        receiver = await made.agent("agent_002", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        receiver = await network.agent("agent_002", gateway)
         tool = aip.Tool.creat_function_tool(translate, LOOPBACK, "tool_001", name="translator")
-        await made.tool(tool, gateway)
+        await network.tool(tool, gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = aip.GatewayServiceStub(channel)
             stream = stub.RouteAgentCalling()
@@ -112,19 +112,19 @@ async def test_the_printed_messages_begin_a_session_and_call_a_tool() -> None:
             stream.cancel()
             assert told(await receiver.receive_inquiry())[0] is aip.SessionStatus.STOP_QUEST
             request = filled("ToolRequest")
-            found = await stub.RouteToolCalling(request)
-            wanted = example("ToolResponse")
-            wanted.MergeFrom(aip_pb2.ToolResponse(sender_id="tool_001", receiver_id="agent_001", session_id="session_123"))
-            assert found == wanted
+            response = await stub.RouteToolCalling(request)
+            expected = example("ToolResponse")
+            expected.MergeFrom(aip_pb2.ToolResponse(sender_id="tool_001", receiver_id="agent_001", session_id="session_123"))
+            assert response == expected
             request.arguments["text"] = "?"
             refused = await stub.RouteToolCalling(request)
             assert (refused.is_error, refused.error_message) == (True, filled("ToolResponse").error_message)
 
 
 async def test_agents_and_tools_register_at_a_gateway_of_the_source() -> None:
-    async with serving() as gateway, nodes() as made:
-        agent = await made.agent("agent_002", heartbeat_interval=0.05)
-        tool = await made.tool(aip.Tool(LOOPBACK, "tool_002"))
+    async with serving() as gateway, nodes() as network:
+        agent = await network.agent("agent_002", heartbeat_interval=0.05)
+        tool = await network.tool(aip.Tool(LOOPBACK, "tool_002"))
         for node in (agent, tool):
             await node.register_to_gateway(gateway.address)
         assert sorted(agent.get_nodes()) == ["agent_001", "tool_001"]

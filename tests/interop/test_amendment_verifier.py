@@ -52,7 +52,7 @@ def test_both_have_the_same_bounds() -> None:
     assert base.reputation is not None
     anchors = tuple(f"many-{number}.example" for number in range(10, 40))
     base = replace(base, max_candidates=8, reputation=replace(base.reputation, anchors=anchors, rounds=8, cap_share=6))
-    taken = 0
+    changes = 0
     for _ in range(3000):
         before = replace(base, epoch_seconds=random.choice((1, 86_400, 604_800)))
         after = moved(random, before)
@@ -67,60 +67,60 @@ def test_both_have_the_same_bounds() -> None:
             assert str(broken)
         else:
             check_amendment(before, after)
-            taken += before != after
-    assert 100 < taken < 2900, "both sides of the bounds were met"
+            changes += before != after
+    assert 100 < changes < 2900, "both sides of the bounds were met"
 
 
 def bounded_log() -> LogBuilder:
     """A log of an open electorate under the later rule, with epochs of two seconds and a document in each."""
     base = replace(open_log().parameters, rule=AFTER, epoch_seconds=2)
-    made = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
-    made.agents = tuple(map(domain_signer, ANCHORS))
-    made.identify(*made.agents)
-    made.publish(made.agents[0], "first")
-    return made
+    log = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
+    log.agents = tuple(map(domain_signer, ANCHORS))
+    log.identify(*log.agents)
+    log.publish(log.agents[0], "first")
+    return log
 
 
-def pass_epochs(made: LogBuilder, epochs: int) -> None:
+def pass_epochs(log: LogBuilder, epochs: int) -> None:
     for _ in range(epochs):
-        for agent in made.agents[:4]:
-            made.vote(agent, "none")
-        made.close()
+        for agent in log.agents[:4]:
+            log.vote(agent, "none")
+        log.close()
 
 
-def findings(made: LogBuilder, leaves: list[bytes] | None = None) -> list[Finding]:
-    store = {hashlib.sha256(data).hexdigest(): data for data in (*made.transcripts.values(), *made.rolls.values(), SUFFIXES)}
+def findings(log: LogBuilder, leaves: list[bytes] | None = None) -> list[Finding]:
+    store = {hashlib.sha256(data).hexdigest(): data for data in (*log.transcripts.values(), *log.rolls.values(), SUFFIXES)}
 
     def get(name: str, _: int) -> bytes:
         if name not in store:
             raise Missing("it is not there")
         return store[name]
 
-    return verify(leaves or made.leaves, get, KEY)
+    return verify(leaves or log.leaves, get, KEY)
 
 
-def in_force(made: LogBuilder) -> list[tuple[int, str]]:
+def in_force(log: LogBuilder) -> list[tuple[int, str]]:
     """Return the epochs and the parameters of their decisions."""
-    found: list[tuple[int, str]] = []
-    for leaf in made.leaves:
+    parameters_of: list[tuple[int, str]] = []
+    for leaf in log.leaves:
         body: Any = verify_election.read_leaf(leaf, 0)
         if body.kind == "decision":
-            found.append((body.body["epoch"], body.body["parameters"]))
-    return found
+            parameters_of.append((body.body["epoch"], body.body["parameters"]))
+    return parameters_of
 
 
 def test_both_hold_announced_parameters_from_the_same_epoch() -> None:
-    made = bounded_log()
-    base = made.parameters
-    replaced = made.add(replace(base, quorum_share=5), made.operator)
-    pass_epochs(made, 2)
-    announced = made.add(replace(base, epoch_seconds=4), made.operator)
-    pass_epochs(made, 8)
-    withdrawn = made.add(replace(base, epoch_seconds=4, quorum_share=3), made.operator)
-    made.add(replace(base, epoch_seconds=4), made.operator)
-    pass_epochs(made, 8)
-    assert [one.line() for one in findings(made) if one.outcome != "ok"] == []
-    used = [parameters for _, parameters in in_force(made)]
+    log = bounded_log()
+    base = log.parameters
+    replaced = log.add(replace(base, quorum_share=5), log.operator)
+    pass_epochs(log, 2)
+    announced = log.add(replace(base, epoch_seconds=4), log.operator)
+    pass_epochs(log, 8)
+    withdrawn = log.add(replace(base, epoch_seconds=4, quorum_share=3), log.operator)
+    log.add(replace(base, epoch_seconds=4), log.operator)
+    pass_epochs(log, 8)
+    assert [one.line() for one in findings(log) if one.outcome != "ok"] == []
+    used = [parameters for _, parameters in in_force(log)]
     assert announced.id in used and not {replaced.id, withdrawn.id} & set(used)
 
 
@@ -130,13 +130,13 @@ def test_both_hold_announced_parameters_from_the_same_epoch() -> None:
     ids=str,
 )
 def test_both_refuse_what_bends_the_constitution(changes: dict[str, Any]) -> None:
-    made = bounded_log()
-    pass_epochs(made, 1)
-    bent = signed(replace(made.parameters, **changes), made.operator, issued=NOW + len(made.leaves))
-    root, facts = made.replay.root(), dict(made.replay.facts)
+    log = bounded_log()
+    pass_epochs(log, 1)
+    bent = signed(replace(log.parameters, **changes), log.operator, issued=NOW + len(log.leaves))
+    root, facts = log.replay.root(), dict(log.replay.facts)
     with pytest.raises(Untrusted) as refusal:
-        made.replay.append(bent.leaf)
+        log.replay.append(bent.leaf)
     assert refusal.value.code == "audit.leaf"
-    assert (made.replay.root(), dict(made.replay.facts)) == (root, facts)
-    broken = findings(made, [*made.leaves, bent.leaf])
-    assert broken[-1].outcome == "broken" and broken[-1].leaf == len(made.leaves)
+    assert (log.replay.root(), dict(log.replay.facts)) == (root, facts)
+    broken = findings(log, [*log.leaves, bent.leaf])
+    assert broken[-1].outcome == "broken" and broken[-1].leaf == len(log.leaves)

@@ -70,13 +70,13 @@ def test_a_recorded_session_of_the_sdk_is_read_from_either_side(role: str) -> No
     channel = SecureChannel(signer, is_initiator=role == "source", draw=lambda size: seed[-size:], versions=ALL_VERSIONS)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
     random = next(json.loads(m["text"])["random"] for m in RECORDED["messages"] if m["from"] == role)
-    said = plain_hello(f"{role}Hello", signer, theirs["did"], random)
+    hello = plain_hello(f"{role}Hello", signer, theirs["did"], random)
     if role == "source":
-        peer.say(said, now)
+        peer.say(hello, now)
         peer.take(texts[0], now=now)
     else:
         peer.take(texts[0], now=now)
-        peer.say(said, now)
+        peer.say(hello, now)
     peer.take(*texts[1:], now=now)
     assert channel.state is ChannelState.OPEN
     assert channel.peer == theirs["did"]
@@ -105,8 +105,8 @@ def as_source(end: Any, **options: Any) -> Peer:
     signer, channel = us(end, is_initiator=True, **options)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
     peer = Peer(channel, signer, {theirs["did"]: document(theirs["did"], theirs["publicKeyHex"])})
-    (asked,) = peer.say(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    answered, finished = end.call("receive", text=asked)
+    (frame,) = peer.say(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    answered, finished = end.call("receive", text=frame)
     (reply,) = peer.take(json.dumps(answered), now=time.time())
     peer.take(json.dumps(finished), now=time.time())
     assert end.call("receive", text=reply) == []
@@ -139,7 +139,7 @@ def test_the_sdk_and_this_side_speak_in_either_role(end: Any, begin: Callable[[A
 
 
 @pytest.mark.parametrize("begin", [as_source, as_destination])
-def test_by_default_the_sdk_is_refused_as_its_records_keep_no_order(end: Any, begin: Callable[..., Peer]) -> None:
+def test_the_sdks_unordered_records_are_refused_by_default(end: Any, begin: Callable[..., Peer]) -> None:
     with pytest.raises(TreatyError) as refusal:
         begin(end, versions=(BOUND,))
     assert refusal.value.code == "secure.no-common"
@@ -148,8 +148,8 @@ def test_by_default_the_sdk_is_refused_as_its_records_keep_no_order(end: Any, be
 def test_the_sdk_refuses_a_hello_that_was_changed(end: Any) -> None:
     signer, channel = us(end, is_initiator=True)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    assert end.call("receive", text=json.dumps(json.loads(asked) | {"random": "0" * 64})) == []
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    assert end.call("receive", text=json.dumps(json.loads(message) | {"random": "0" * 64})) == []
     assert not end.call("finished")
 
 
@@ -162,8 +162,8 @@ def test_the_sdk_accepts_no_identity_but_the_hash_of_a_p256_key(end: Any) -> Non
     signer = SdkSigner("did:wba:shop.example", key)
     channel = SecureChannel(signer, is_initiator=True, draw=secrets.token_bytes, versions=ALL_VERSIONS)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    assert end.call("receive", text=asked) == []
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    assert end.call("receive", text=message) == []
     assert not end.call("finished")
 
 
@@ -174,8 +174,8 @@ def test_the_hellos_of_the_sdk_say_nothing_of_the_meta_protocol(end: Any) -> Non
     assert source["metaProtocol"] == {"version": "1.0", "protocolHash": None}
     signer, channel = us(end, is_initiator=True)
     theirs = end.call("begin", peer=signer.did, session=SESSION, initiator=False)
-    (asked,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
-    destination, _ = end.call("receive", text=asked)
+    (message,) = channel.send(plain_hello("sourceHello", signer, theirs["did"], secrets.token_hex(32)), time.time())
+    destination, _ = end.call("receive", text=message)
     assert "metaProtocol" not in destination
 
 

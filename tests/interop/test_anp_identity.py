@@ -44,10 +44,10 @@ def encoded(body: bytes) -> str:
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """One that reads the time that the SDK reads, and accepts the older form; it started a while ago."""
-    made = Listener(tmp_path, now=time.time() - 30, legacy=True)
-    made.now = time.time()
-    yield made
-    made.nonces.close()
+    listener = Listener(tmp_path, now=time.time() - 30, legacy=True)
+    listener.now = time.time()
+    yield listener
+    listener.nonces.close()
 
 
 @pytest.mark.parametrize("identity", IDENTITIES, ids=NAMES)
@@ -57,7 +57,7 @@ def test_our_documents_are_valid_to_the_sdk(sdk: Any, identity: Identity) -> Non
     assert sdk.call("validate", document=json.loads(json.dumps(document))) is True
 
 
-def test_the_sdk_refuses_our_bound_document_once_it_is_changed_and_so_do_we(sdk: Any) -> None:
+def test_a_changed_bound_document_is_refused_by_both(sdk: Any) -> None:
     identity = Identity.create("agent.example:u", bind=True)
     document = identity.did_document()
     changed = {**document, "alsoKnownAs": ["did:wba:evil.example"]}
@@ -79,19 +79,19 @@ def test_the_sdk_accepts_our_requests(sdk: Any, identity: Identity, legacy: bool
     for method, body in (("POST", BODY), ("GET", b"")):
         headers = RequestSigner(identity, legacy=legacy).headers(method, URL, body)
         request = {"document": identity.did_document(), "method": method, "url": URL, "body": encoded(body)}
-        judged = sdk.call("verify", headers=headers, **request)
-        assert judged == {"did": identity.did, "scheme": "legacy_didwba" if legacy else "http_signatures"}
+        verdict = sdk.call("verify", headers=headers, **request)
+        assert verdict == {"did": identity.did, "scheme": "legacy_didwba" if legacy else "http_signatures"}
         assert sdk.call("verify", headers=headers, **request)["status"] == 401  # once
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("path", [[], ["users", "alice"]])
 async def test_we_accept_the_sdks_requests(sdk: Any, listener: Listener, mode: str, path: list[str]) -> None:
-    made = sdk.call("create", host="agent.example", path=path)
-    did = made["document"]["id"]
-    listener.documents[did] = made["document"]
+    created = sdk.call("create", host="agent.example", path=path)
+    did = created["document"]["id"]
+    listener.documents[did] = created["document"]
     for method, body in (("POST", BODY), ("GET", b"")):
-        headers = sdk.call("headers", **made, mode=mode, method=method, url=URL, body=encoded(body))
+        headers = sdk.call("headers", **created, mode=mode, method=method, url=URL, body=encoded(body))
         listener.now = time.time()
         assert await listener.verify(headers, method=method, body=body) == did
         with pytest.raises(Unauthorized) as refusal:
@@ -101,15 +101,13 @@ async def test_we_accept_the_sdks_requests(sdk: Any, listener: Listener, mode: s
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("profile", ["k1", "plain_legacy"])
-async def test_we_accept_the_sdks_older_profiles_where_the_owner_asked_for_it(
-    sdk: Any, listener: Listener, mode: str, profile: str
-) -> None:
-    made = sdk.call("create", host="agent.example", path=["u"], profile=profile)
-    did = made["document"]["id"]
-    listener.documents[did] = made["document"]
+async def test_the_sdks_older_profiles_pass_where_allowed(sdk: Any, listener: Listener, mode: str, profile: str) -> None:
+    created = sdk.call("create", host="agent.example", path=["u"], profile=profile)
+    did = created["document"]["id"]
+    listener.documents[did] = created["document"]
     for secp256k1 in (False, True):
         listener.secp256k1 = secp256k1
-        headers = sdk.call("headers", **made, mode=mode, method="POST", url=URL, body=encoded(BODY))
+        headers = sdk.call("headers", **created, mode=mode, method="POST", url=URL, body=encoded(BODY))
         listener.now = time.time() + 10 * secp256k1  # later, the refusal of the document is no longer remembered
         if secp256k1:
             assert await listener.verify(headers, body=BODY) == did
@@ -119,42 +117,40 @@ async def test_we_accept_the_sdks_older_profiles_where_the_owner_asked_for_it(
 
 
 async def test_the_sdk_answers_our_challenge(sdk: Any, listener: Listener) -> None:
-    made = sdk.call("create", host="agent.example", path=["u"])
-    listener.documents[made["document"]["id"]] = made["document"]
+    created = sdk.call("create", host="agent.example", path=["u"])
+    listener.documents[created["document"]["id"]] = created["document"]
     challenge = listener.verifier.challenge()
     for body in (BODY, b""):
-        headers = sdk.call("answer_challenge", **made, challenge=challenge, method="POST", url=URL, body=encoded(body))
+        headers = sdk.call("answer_challenge", **created, challenge=challenge, method="POST", url=URL, body=encoded(body))
         listener.now = time.time()
-        assert await listener.verify(headers, body=body) == made["document"]["id"]
+        assert await listener.verify(headers, body=body) == created["document"]["id"]
 
 
-async def test_a_signature_over_the_authority_alone_passes_the_sdk_on_another_request_and_not_us(
-    sdk: Any, listener: Listener
-) -> None:
-    made = sdk.call("create", host="agent.example", path=["u"])
-    document = made["document"]
+async def test_only_the_sdk_accepts_an_authority_signature_elsewhere(sdk: Any, listener: Listener) -> None:
+    created = sdk.call("create", host="agent.example", path=["u"])
+    document = created["document"]
     listener.documents[document["id"]] = document
-    headers = sdk.call("sign_covering", **made, components=["@authority"], method="GET", url=URL)
+    headers = sdk.call("sign_covering", **created, components=["@authority"], method="GET", url=URL)
     other = URL.replace("sessions", "orders")
     listener.now = time.time()
     with pytest.raises(Unauthorized) as refusal:
         await listener.verify(headers, method="DELETE", url=other, body=b"")
     assert refusal.value.code == "authentication.signature"
-    judged = sdk.call("verify", document=document, method="DELETE", url=other, headers=headers, body="")
-    assert judged["did"] == document["id"]  # the day this fails, the SDK has mended it
+    verdict = sdk.call("verify", document=document, method="DELETE", url=other, headers=headers, body="")
+    assert verdict["did"] == document["id"]  # the day this fails, the SDK has mended it
 
 
-def test_the_sdk_refuses_a_key_that_was_rotated_out_and_a_deactivated_document(sdk: Any) -> None:
+def test_the_sdk_refuses_rotated_keys_and_deactivated_dids(sdk: Any) -> None:
     identity = Identity.create("agent.example:u", bind=True)
     for document in (identity.rotated().did_document(), identity.did_document(deactivated=True)):
         headers = RequestSigner(identity).headers("GET", URL)
-        judged = sdk.call("verify", document=document, method="GET", url=URL, headers=headers, body="")
-        assert judged == {"refused": "Verification method is not authorized for authentication", "status": 403}
+        verdict = sdk.call("verify", document=document, method="GET", url=URL, headers=headers, body="")
+        assert verdict == {"refused": "Verification method is not authorized for authentication", "status": 403}
 
 
 async def test_a_request_that_the_sdk_signs_opens_a_session_over_http(sdk: Any, listener: Listener) -> None:
-    made = sdk.call("create", host="agent.example", path=["u"])
-    listener.documents[made["document"]["id"]] = made["document"]
+    created = sdk.call("create", host="agent.example", path=["u"])
+    listener.documents[created["document"]["id"]] = created["document"]
     peers: list[str] = []
 
     async def answer(connection: Connection) -> None:
@@ -172,10 +168,10 @@ async def test_a_request_that_the_sdk_signs_opens_a_session_over_http(sdk: Any, 
         listener.verifier.audiences = (base,)
         for mode in MODES:
             url = f"{base}{SESSIONS}?key={secrets.token_urlsafe(16)}"
-            headers = sdk.call("headers", **made, mode=mode, method="POST", url=url, body=encoded(body))
+            headers = sdk.call("headers", **created, mode=mode, method="POST", url=url, body=encoded(body))
             headers["Content-Type"] = MEDIA_TYPE
             opened = await client.post(url, content=body, headers=headers)
             assert opened.status_code == 201, opened.text
-            assert decode_messages(opened.content) == [f"welcome, {made['document']['id']}"]
+            assert decode_messages(opened.content) == [f"welcome, {created['document']['id']}"]
             assert (await client.post(url, content=body, headers=headers)).json()["code"] == "authentication.replayed"
-    assert peers == [made["document"]["id"]] * 2
+    assert peers == [created["document"]["id"]] * 2

@@ -96,9 +96,9 @@ def fetcher(loopback: Loopback, policy: Policy) -> Callable[[Did], Any]:
 @asynccontextmanager
 async def shop(folder: Path, sdk: Any, profile: str, script: Script, policy: Policy) -> AsyncIterator[tuple[Party, int, Any]]:
     """A listening agent that negotiates, its port, and an identity of the SDK whose document is served."""
-    made = await asyncio.to_thread(sdk.call, "create", host="sdk.example", path=["u"], profile=profile)
+    created = await asyncio.to_thread(sdk.call, "create", host="sdk.example", path=["u"], profile=profile)
     loopback = Loopback(folder)
-    async with loopback.serving(answering(json.dumps(made["document"]).encode()), "sdk.example"):
+    async with loopback.serving(answering(json.dumps(created["document"]).encode()), "sdk.example"):
         fetch = fetcher(loopback, policy)
         seller = party("shop", folder, negotiators=ScriptedNegotiators(script), policy=policy, fetch=fetch)
 
@@ -110,7 +110,7 @@ async def shop(folder: Path, sdk: Any, profile: str, script: Script, policy: Pol
             return LAPTOP
 
         async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
-            yield seller, port, made
+            yield seller, port, created
 
 
 async def requested(
@@ -132,7 +132,7 @@ async def test_the_sdk_proposes_to_our_agent_and_calls_it(live: Any, sdk: Any, t
     assert outcome["result"]["status"]["code"] == 200
     assert outcome["result"]["productInfo"] == LAPTOP
     assert [event.name for event in seller.events if event.name == "running"] == ["running"]
-    assert [said[:2] for said in outcome["seen"]] == [["protocolNegotiation", "accepted"], ["codeGeneration", "generated"]]
+    assert [frame[:2] for frame in outcome["seen"]] == [["protocolNegotiation", "accepted"], ["codeGeneration", "generated"]]
 
 
 @pytest.mark.parametrize("scheme", TRANSPORTS)
@@ -156,7 +156,7 @@ async def test_the_sdk_knows_at_once_that_our_agent_rejects(live: Any, sdk: Any,
 
 @pytest.mark.parametrize("mode", ["http_signatures", "legacy_didwba"])
 @pytest.mark.parametrize("profile", ["k1", "plain_legacy"])
-async def test_the_sdks_older_identities_and_header_open_sessions_where_the_owner_asked_for_it(
+async def test_the_sdks_older_identities_open_sessions_where_allowed(
     live: Any, sdk: Any, tmp_path: Path, profile: str, mode: str
 ) -> None:
     answers = [{"text": DOCUMENT}, *CODE]
@@ -206,7 +206,7 @@ async def test_our_agent_accepts_the_counter_offer_of_the_sdk(live: Any, tmp_pat
 
 
 @pytest.mark.parametrize("scheme", TRANSPORTS)
-async def test_our_agent_rejects_the_counter_offer_of_the_sdk_which_knows_at_once(live: Any, tmp_path: Path, scheme: str) -> None:
+async def test_the_sdk_learns_at_once_of_a_rejected_counter_offer(live: Any, tmp_path: Path, scheme: str) -> None:
     answers = [says("negotiating", CHANGED, "For buyers of laptops.")]
     got, outcome = await provided(live, tmp_path, scheme, answers, Script(verdicts=[Rejection("We buy no laptops.")]))
     assert isinstance(got, Refused) and got.code == "negotiation.rejected"
@@ -223,7 +223,7 @@ async def test_our_agent_knows_that_the_sdk_rejects(live: Any, tmp_path: Path, s
     assert not outcome["agreed"]
 
 
-async def test_our_agent_with_a_did_key_is_told_that_the_sdk_cannot_know_it(live: Any, tmp_path: Path) -> None:
+async def test_a_did_key_learns_that_the_sdk_cannot_know_it(live: Any, tmp_path: Path) -> None:
     did = "did:wba:sdk.example"
     port = await asyncio.to_thread(live.call, "provide", did=did, answers=[], peer={}, product=LAPTOP)
     customer = party("buyer", tmp_path, negotiators=ScriptedNegotiators(Script()), own=Identity.create())

@@ -159,7 +159,7 @@ def assert_running(meeting: Meeting, document: str) -> None:
     assert saved["files"]["protocol_document"]["hash"] == f"sha256:{agreement.protocol_hash}"
 
 
-def test_the_sdk_proposes_from_number_one_and_echoes_our_acceptance(meet: Meet) -> None:
+def test_the_sdk_proposes_from_one_and_echoes_our_acceptance(meet: Meet) -> None:
     meeting = meet("source", [{"text": FIRST}, *CODE], ("accept",))
     meeting.to_the_end()
     assert meeting.talks == [("sdk", 1, "negotiating"), ("we", 2, "accepted"), ("sdk", 1, "accepted")]
@@ -173,7 +173,7 @@ def test_the_sdk_accepts_our_counter_offer(meet: Meet) -> None:
     assert_running(meeting, SECOND)
 
 
-def test_we_accept_what_the_sdk_makes_of_our_counter_offer_and_its_stale_echo_is_passed_over(meet: Meet) -> None:
+def test_a_countered_counter_offer_passes_the_stale_echo(meet: Meet) -> None:
     answers = [{"text": FIRST}, says("negotiating", THIRD, "Several at once."), *CODE]
     meeting = meet("source", answers, ("propose", SECOND, "By name too."), ("accept",))
     meeting.to_the_end()
@@ -221,7 +221,7 @@ def test_the_sdk_looks_its_capabilities_up_first(meet: Meet) -> None:
     assert_running(meeting, FIRST)
 
 
-def test_we_accept_the_counter_offer_of_the_sdk_and_its_stale_echo_is_passed_over(meet: Meet) -> None:
+def test_an_accepted_counter_offer_passes_the_stale_echo(meet: Meet) -> None:
     answers = [says("negotiating", SECOND, "By name too."), *CODE]
     meeting = meet("destination", answers, ("propose", FIRST, ""), ("accept",))
     meeting.to_the_end()
@@ -256,7 +256,7 @@ def test_we_reject_the_counter_offer_of_the_sdk(meet: Meet) -> None:
 
 
 @pytest.mark.parametrize("answer", [{"fail": "quota"}, {"text": "Sure, let us do that!"}, {"text": "[]"}, {"text": ""}])
-def test_a_failing_model_of_the_sdk_is_a_rejection_with_an_old_number(meet: Meet, answer: Answer) -> None:
+def test_a_failing_model_of_the_sdk_rejects_with_an_old_number(meet: Meet, answer: Answer) -> None:
     meeting = meet("destination", [answer], ("propose", FIRST, ""))
     meeting.to_the_end()
     assert meeting.trace[1][0::2] == ("sdk", "rejected")
@@ -266,7 +266,7 @@ def test_a_failing_model_of_the_sdk_is_a_rejection_with_an_old_number(meet: Meet
 
 
 @pytest.mark.parametrize("role", ["source", "destination"])
-def test_the_sdk_says_nothing_when_its_code_fails_and_our_deadline_ends_the_session(meet: Meet, role: str) -> None:
+def test_our_deadline_ends_a_session_with_a_silent_sdk(meet: Meet, role: str) -> None:
     talk: dict[str, tuple[list[Answer], Decision]] = {
         "source": ([{"text": FIRST}], ("accept",)),
         "destination": ([says("accepted")], ("propose", FIRST, "")),
@@ -281,7 +281,7 @@ def test_the_sdk_says_nothing_when_its_code_fails_and_our_deadline_ends_the_sess
 
 
 @pytest.mark.parametrize("role", ["source", "destination"])
-def test_our_code_fails_and_we_say_so_though_the_sdk_takes_it_for_success(meet: Meet, role: str) -> None:
+def test_our_failing_code_is_reported_despite_the_sdks_success(meet: Meet, role: str) -> None:
     talk: dict[str, tuple[list[Answer], Decision]] = {
         "source": ([{"text": FIRST}], ("accept",)),
         "destination": ([says("accepted")], ("propose", FIRST, "")),

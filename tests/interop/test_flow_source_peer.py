@@ -48,8 +48,8 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 def printed(action: str) -> dict[str, Any]:
     """The first message of an action that the document prints."""
     values = [json.loads(path.read_text()) for path in sorted(VECTORS.glob("*.json"))]
-    found: dict[str, Any] = next(value for value in values if value["action"] == action)
-    return found
+    message: dict[str, Any] = next(value for value in values if value["action"] == action)
+    return message
 
 
 @asynccontextmanager
@@ -98,13 +98,11 @@ CLOCKS: list[Callable[[datetime], str]] = [
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=("seconds", "microseconds", "milliseconds"))
-async def test_001_07_a_peer_of_the_source_negotiates_and_its_printed_query_is_answered(
-    tmp_path: Path, clock: Callable[[datetime], str]
-) -> None:
+async def test_001_07_the_printed_query_of_a_peer_is_answered(tmp_path: Path, clock: Callable[[datetime], str]) -> None:
     peer = peer_of("shop", clock=clock)
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
-        (answer,) = [said["payload"] for _, said in peer.seen if said["action"] == "parameter-response"]
+        (answer,) = [message["payload"] for _, message in peer.seen if message["action"] == "parameter-response"]
         expected = {name: value for name, value in PARAMETERS.items() if name in TERMS}
         assert answer["acceptedParameters"] == {**expected, "chunkSize": 32768, "responseTimeout": 45000}
         assert answer["extensions"] == EXTENSIONS
@@ -115,7 +113,7 @@ async def test_001_07_a_peer_of_the_source_negotiates_and_its_printed_query_is_a
     assert peer.actions()[-4:] == [">data-sharing", "<data-sharing"] * 2
 
 
-async def test_001_01_to_07_the_printed_messages_are_taken_as_they_are_printed(tmp_path: Path) -> None:
+async def test_001_01_to_07_the_printed_messages_are_read(tmp_path: Path) -> None:
     """Only what time and keys decide is replaced: time, recipient, signature, and the messages that are answered."""
     peer = peer_of("shop", did="did:anp:123456789abcdefghi")
 
@@ -180,7 +178,7 @@ async def _after_proposal(peer: SourcePeer, socket: WebSocket) -> str:
     return "session-cached-1"
 
 
-async def test_001_22_a_peer_of_the_source_negotiates_two_protocols_at_once(tmp_path: Path) -> None:
+async def test_001_22_two_protocols_are_negotiated_at_once(tmp_path: Path) -> None:
     peer = peer_of("shop", protocols=[describe(SHARING), describe(TRANSFER)])
     offers = offer(parameters=TERMS), offer(TRANSFER, capabilities=("query", "stream"))
     async with shop(tmp_path, peer, *offers) as (_, socket):
@@ -192,7 +190,7 @@ async def test_001_22_a_peer_of_the_source_negotiates_two_protocols_at_once(tmp_
         assert (await peer.query(socket, second, "basic-transfer"))["rows"] == ROWS
 
 
-async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_path: Path) -> None:
+async def test_001_11_a_peer_changes_and_renews_its_session(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
@@ -207,7 +205,7 @@ async def test_001_11_a_peer_of_the_source_changes_and_renews_its_session(tmp_pa
 
 
 @pytest.mark.parametrize("reply", [True, False])
-async def test_001_16_a_peer_of_the_source_that_declines_its_change_keeps_its_session(tmp_path: Path, reply: bool) -> None:
+async def test_001_16_a_declined_change_keeps_the_session(tmp_path: Path, reply: bool) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         session = await peer.full(socket)
@@ -224,11 +222,11 @@ async def test_001_16_a_peer_of_the_source_that_declines_its_change_keeps_its_se
 
 async def refusal(peer: SourcePeer, socket: WebSocket, code: str) -> dict[str, Any]:
     """The error that is told before anything else happens."""
-    told = await peer.hear(socket, "error")
-    assert told["payload"]["errorCode"] == code
-    assert told["payload"]["details"]
-    payload: dict[str, Any] = told["payload"]
-    return {**payload, "replyTo": told.get("replyTo")}
+    messages = await peer.hear(socket, "error")
+    assert messages["payload"]["errorCode"] == code
+    assert messages["payload"]["details"]
+    payload: dict[str, Any] = messages["payload"]
+    return {**payload, "replyTo": messages.get("replyTo")}
 
 
 @pytest.mark.parametrize(
@@ -243,27 +241,29 @@ async def test_001_13_and_15_nothing_in_common_is_told(tmp_path: Path, id: str, 
     peer = peer_of("shop", protocols=[describe(id)])
     async with shop(tmp_path, peer) as (_, socket):
         await peer.initialize(socket)
-        told = await peer.hear(socket, "capabilities-exchange")
-        said = await peer.say(socket, "capabilities-exchange", {"supportedProtocols": peer.protocols}, replyTo=told["messageId"])
+        messages = await peer.hear(socket, "capabilities-exchange")
+        statement = await peer.say(
+            socket, "capabilities-exchange", {"supportedProtocols": peer.protocols}, replyTo=messages["messageId"]
+        )
         error = await refusal(peer, socket, code)
-        assert (error["replyTo"], error["details"]) == (said["messageId"], {"supported": [SHARING]})
+        assert (error["replyTo"], error["details"]) == (statement["messageId"], {"supported": [SHARING]})
         with pytest.raises(Ended):
             await peer.hear(socket)
 
 
-async def test_001_15_an_unknown_proposal_and_another_version_of_the_flow_are_told(tmp_path: Path) -> None:
+async def test_001_15_unknown_proposals_and_versions_are_reported(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (_, socket):
         await peer.initialize(socket, requestCapabilities=False)
         unknown = {"id": "anp:protocol:data-sharing:2.0", "version": "2.0"}
-        said = await peer.say(socket, "protocol-proposal", {"proposedProtocol": unknown})
-        assert (await refusal(peer, socket, "VERSION_CONFLICT"))["replyTo"] == said["messageId"]
+        statement = await peer.say(socket, "protocol-proposal", {"proposedProtocol": unknown})
+        assert (await refusal(peer, socket, "VERSION_CONFLICT"))["replyTo"] == statement["messageId"]
         await peer.propose(socket, SHARING)  # and the negotiation goes on
         await peer.hear(socket, "protocol-response")
     async with shop(tmp_path / "other", peer) as (_, socket):
-        said = await peer.initialize(socket, version="2.0")
+        statement = await peer.initialize(socket, version="2.0")
         error = await refusal(peer, socket, "VERSION_CONFLICT")
-        assert (error["replyTo"], error["details"]["supported"]) == (said["messageId"], ["1.0"])
+        assert (error["replyTo"], error["details"]["supported"]) == (statement["messageId"], ["1.0"])
         with pytest.raises(Ended, match=r"flow\.version"):
             await peer.hear(socket)
 
@@ -271,29 +271,29 @@ async def test_001_15_an_unknown_proposal_and_another_version_of_the_flow_are_to
 async def test_001_14_an_answer_that_does_not_come_is_told(tmp_path: Path) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer, timeouts=FlowTimeouts(reply=0.5, work=0.4)) as (_, socket):
-        said = await peer.initialize(socket)
+        message = await peer.initialize(socket)
         await peer.hear(socket, "capabilities-exchange")
         error = await refusal(peer, socket, "NEGOTIATION_TIMEOUT")
-        assert (error["replyTo"], error["suggestedAction"]) == (said["messageId"], "retry")
+        assert (error["replyTo"], error["suggestedAction"]) == (message["messageId"], "retry")
 
 
-async def test_001_16_an_encryption_that_cannot_be_kept_is_refused_as_the_source_prints_it(tmp_path: Path) -> None:
+async def test_001_16_an_impossible_encryption_is_refused_as_printed(tmp_path: Path) -> None:
     peer = peer_of("shop")
     rules: dict[str, Rule] = {**TERMS, "encryptionLevel": Choice(("AES-128-GCM", "none"))}
     async with shop(tmp_path, peer, offer(parameters=rules)) as (_, socket):
         await peer.initialize(socket, requestCapabilities=False)
         await peer.propose(socket, SHARING)
         await peer.hear(socket, "protocol-response")
-        said = await peer.offer(socket, SHARING)
+        message = await peer.offer(socket, SHARING)
         error = await refusal(peer, socket, "PARAM_NEGOTIATION_FAILED")
         assert error["details"] == {"parameter": "encryptionLevel", "requested": "AES-256-GCM", "supported": ["none"]}
-        assert (error["replyTo"], error["suggestedAction"]) == (said["messageId"], "renegotiate")
+        assert (error["replyTo"], error["suggestedAction"]) == (message["messageId"], "renegotiate")
         peer.parameters = {"encryptionLevel": "none"}
         assert await peer.query(socket, await peer.agree(socket, SHARING))
 
 
 @pytest.mark.parametrize("spoil", ["signature", "missing", "time", "recipient", "stranger"])
-async def test_001_17_a_first_message_that_does_not_verify_is_told_to_its_sender(tmp_path: Path, spoil: str) -> None:
+async def test_001_17_an_unverified_first_message_is_reported(tmp_path: Path, spoil: str) -> None:
     peer = peer_of("shop")
     async with shop(tmp_path, peer) as (party, socket):
         message = peer.message("initialize", {"purpose": "x", "requestCapabilities": True})
@@ -320,14 +320,14 @@ async def test_001_17_a_first_message_that_does_not_verify_is_told_to_its_sender
 # The peer answers
 
 
-async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tmp_path: Path) -> None:
+async def test_001_07_a_peer_of_the_source_is_answered_in_its_form(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         answer = await session.call("query", query=QUERY)
         assert answer == {"rows": [{"category": "AI"}], "format": "json"}
         assert session.parameters["chunkSize"] == 32768
         assert (session.profile, type(session.peer)) == ("flow", ProvedPeer)
-    assert [(said["action"], said["payload"]) for said in peer.queries] == [("query", {"query": QUERY})]
+    assert [(query["action"], query["payload"]) for query in peer.queries] == [("query", {"query": QUERY})]
     # One id is asked for, so nothing is discovered: two round trips.
     assert peer.actions()[:7] == [
         *("<initialize", "<protocol-proposal", ">protocol-response", "<parameter-negotiation", ">parameter-response"),
@@ -335,7 +335,7 @@ async def test_001_07_an_agent_speaks_to_a_peer_of_the_source_in_its_own_form(tm
     ]
 
 
-async def test_001_01_to_06_an_agent_goes_through_all_phases_with_a_peer_of_the_source(tmp_path: Path) -> None:
+async def test_001_01_to_06_an_agent_passes_all_phases(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent:
         for _ in range(2):
@@ -344,40 +344,40 @@ async def test_001_01_to_06_an_agent_goes_through_all_phases_with_a_peer_of_the_
             assert (await session.call("query", query=QUERY))["format"] == "json"
             await session.renegotiate({"chunkSize": 2048})
             await session.close()
-    said = [word for word in peer.actions() if word.startswith("<")]
-    assert said[:6] == [
+    words = [word for word in peer.actions() if word.startswith("<")]
+    assert words[:6] == [
         *("<initialize", "<capabilities-exchange", "<protocol-evaluation", "<protocol-proposal", "<parameter-negotiation"),
         "<protocol-confirmation",
     ]
     # The second time is cached: one flight.
-    last = len(said) - 1 - said[::-1].index("<initialize")
-    assert said[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
+    last = len(words) - 1 - words[::-1].index("<initialize")
+    assert words[last : last + 4] == ["<initialize", "<protocol-proposal", "<parameter-negotiation", "<protocol-confirmation"]
 
 
-async def test_001_19_a_peer_that_drops_extensions_is_met_again_with_one_confirmation_and_may_learn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_001_19_a_peer_that_drops_extensions_is_met_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
 
     async def meet(url: str) -> list[dict[str, Any]]:
         peer.seen.clear()
         async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
             await session.call("query", query=QUERY)
-        answers = [said["payload"] for _, said in peer.seen if said["action"] == "parameter-response"]
-        confirmations = [said["payload"] for way, said in peer.seen if (way, said["action"]) == ("<", "protocol-confirmation")]
+        answers = [message["payload"] for _, message in peer.seen if message["action"] == "parameter-response"]
+        confirmations = [
+            message["payload"] for way, message in peer.seen if (way, message["action"]) == ("<", "protocol-confirmation")
+        ]
         assert [answer["extensions"] for answer in answers] == [confirmations[-1]["extensions"]] * len(answers)
         return confirmations
 
     async with serving(peer) as url, agent.agent:
         for _ in range(3):
-            assert [said["extensions"] for said in await meet(url)] == [EXTENSIONS]
+            assert [message["extensions"] for message in await meet(url)] == [EXTENSIONS]
         # All are offered each time. The peer was upgraded: once it costs a confirmation, and then it is known.
         monkeypatch.setattr("interop.flow_source_peer.EXTENSIONS", {**EXTENSIONS, "byteForm": True})
-        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [None, True]
-        assert [said["extensions"].get("byteForm") for said in await meet(url)] == [True]
+        assert [message["extensions"].get("byteForm") for message in await meet(url)] == [None, True]
+        assert [message["extensions"].get("byteForm") for message in await meet(url)] == [True]
 
 
-async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_path: Path) -> None:
+async def test_001_22_a_batch_is_negotiated_with_a_peer(tmp_path: Path) -> None:
     peer = peer_of("buyer", protocols=[describe(SHARING), describe(TRANSFER)])
     agent = buyer(tmp_path, offer(parameters=TERMS), offer(TRANSFER))
     async with serving(peer) as url, agent.agent:
@@ -390,7 +390,7 @@ async def test_001_22_an_agent_negotiates_a_batch_with_a_peer_of_the_source(tmp_
             await session.close()
 
 
-async def test_001_16_the_printed_error_about_a_change_leaves_the_session(tmp_path: Path) -> None:
+async def test_001_16_the_printed_error_of_a_change_keeps_the_session(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     async with serving(peer) as url, agent.agent, agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
         peer.refuses = printed("error")["payload"]
@@ -413,7 +413,7 @@ async def test_001_16_a_peer_that_drops_the_encryption_gets_no_session(tmp_path:
     assert "<protocol-confirmation" not in peer.actions()
 
 
-async def test_001_19_a_connection_that_is_lost_before_an_answer_is_tried_again_with_new_messages(tmp_path: Path) -> None:
+async def test_001_19_a_lost_connection_is_retried_with_new_messages(tmp_path: Path) -> None:
     peer, agent = peer_of("buyer"), buyer(tmp_path)
     met: list[dict[str, Any]] = []
 
@@ -429,5 +429,5 @@ async def test_001_19_a_connection_that_is_lost_before_an_answer_is_tried_again_
         url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with agent.agent.connect(url, protocols=[SHARING], did=peer.did) as session:
             assert (await session.call("query", query=QUERY))["format"] == "json"
-    first = [said["messageId"] for _, said in peer.seen if said["action"] == "initialize"]
+    first = [message["messageId"] for _, message in peer.seen if message["action"] == "initialize"]
     assert len(first) == len(set(first)) == 3

@@ -46,14 +46,14 @@ async def speaking(tmp_path: Path, name: str, *functions: Any) -> AsyncIterator[
 
 
 @pytest.mark.parametrize(("name", "interface"), INTERFACES.items())
-async def test_a_former_handler_has_its_interface_and_repeats_its_vectors(name: str, interface: int) -> None:
+async def test_an_older_handler_has_its_interface_and_vectors(name: str, interface: int) -> None:
     package = former(name).package
     assert package.manifest.interface == interface
     assert not any(role.is_shared for role in package.manifest.roles.values())
-    found = await check_package(package)
-    assert not found.mismatches
-    assert found.coverage is not None and not found.coverage.unreached
-    assert found.vectors
+    report = await check_package(package)
+    assert not report.mismatches
+    assert report.coverage is not None and not report.coverage.unreached
+    assert report.vectors
 
 
 async def test_a_former_handler_without_code_is_spoken(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ async def test_a_former_handler_of_a_stream_is_spoken(tmp_path: Path) -> None:
             assert await anext(aiter(more)) == "bush 0"
 
 
-@pytest.mark.parametrize(("interface", "told"), [(3, ({"chunkSize": 4096}, 0)), (4, ({"chunkSize": 2048}, 1))])
-async def test_a_handler_of_a_former_interface_is_not_told_of_changed_parameters_and_goes_on(interface: int, told: Any) -> None:
+@pytest.mark.parametrize(("interface", "value"), [(3, ({"chunkSize": 4096}, 0)), (4, ({"chunkSize": 2048}, 1))])
+async def test_an_older_handler_ignores_changed_parameters(interface: int, value: Any) -> None:
     async with SandboxPool(size=0, isolation="none") as pool:
         worker = await pool.load(published(SHARING, interface).package, local="did:example:shop", peers=["did:example:peer"])
         session = await worker.open("provider")
@@ -100,5 +100,5 @@ async def test_a_handler_of_a_former_interface_is_not_told_of_changed_parameters
         (invoke,) = [effect for effect in effects if isinstance(effect, Invoke)]
         (answer,) = await session.handle(Result(call=invoke.call, value=[]))
         assert isinstance(answer, Send)
-        said: Any = decode_json(answer.data)
-        assert (said["terms"], said["changes"]) == told
+        answer_value: Any = decode_json(answer.data)
+        assert (answer_value["terms"], answer_value["changes"]) == value

@@ -38,41 +38,41 @@ def test_the_last_releases_are_kept() -> None:
 @pytest.mark.parametrize("former_registry", [False, True], ids=["present-registry", "former-registry"])
 @pytest.mark.parametrize("release", former_packages.names())
 async def test_agents_of_two_releases_talk(release: str, former_registry: bool, data: Path, postgres: Postgres) -> None:
-    former = former_packages.unpack(release, data / "packages")
+    older = former_packages.unpack(release, data / "packages")
     async with postgres.fresh("template1") as database, empty(data / "registry", "--database", database) as server:
         server.options += ("--base-url", f"http://127.0.0.1:{server.port}")
         if former_registry:
-            server.program = former_packages.registry_program(former, data / "treaty-registry")
+            server.program = former_packages.registry_program(older, data / "treaty-registry")
         await server.start()
         assert await server.ready()
         # A publisher of the other release than the registry's.
-        author = former if FULL and not former_registry else None
+        author = older if FULL and not former_registry else None
         publisher, uris = await asyncio.to_thread(publish, server, data / "publisher", author)
         for kind, former_serves in ROWS:
             home = data / f"{kind}-{former_serves}"
-            sides = [former, {}] if former_serves else [{}, former]
-            told = await asyncio.to_thread(meet, kind, home, [server.about["name"], publisher, uris[KINDS[kind]]], *sides)
+            sides = [older, {}] if former_serves else [{}, older]
+            outcome = await asyncio.to_thread(meet, kind, home, [server.about["name"], publisher, uris[KINDS[kind]]], *sides)
             # The second session resumes the agreement of the first one.
             encrypted = kind.endswith("-e2ee")
             expected = {"answers": [ANSWERS[kind]] * 2, "resumed": [False, True], "encrypted": [encrypted] * 2}
-            assert told == expected, (kind, former_serves)
+            assert outcome == expected, (kind, former_serves)
         assert await server.stop() == 0
 
 
-def publish(server: Server, home: Path, former: dict[str, str] | None) -> tuple[str, dict[str, str]]:
+def publish(server: Server, home: Path, older: dict[str, str] | None) -> tuple[str, dict[str, str]]:
     """Publish the protocols of the rows; the publisher and their URIs by name. `former`: the environment of another release."""
 
     def run(*arguments: str) -> dict[str, str]:
         options = (*arguments, "--home", str(home), "--json")
-        status, out, errors = treaty_here(*options) if former is None else treaty(*options, environment=former)
+        status, out, errors = treaty_here(*options) if older is None else treaty(*options, environment=older)
         assert status == 0, out + errors
         value: dict[str, str] = json.loads(out)
         return value
 
     did = run("identity", "new")["did"]
     run("trust", "add", server.about["base_url"], "--yes")
-    wanted = sorted({KINDS[kind] for kind, _ in ROWS})
-    return did, {name: run("publish", str(ROOT / "examples" / name))["uri"] for name in wanted}
+    example_names = sorted({KINDS[kind] for kind, _ in ROWS})
+    return did, {name: run("publish", str(ROOT / "examples" / name))["uri"] for name in example_names}
 
 
 def meet(kind: str, home: Path, names: list[str], serving: dict[str, str], calling: dict[str, str]) -> object:

@@ -87,10 +87,10 @@ async def test_cosignatures_of_ml_dsa_44_cross_implementations(go_log: Path) -> 
     ours = SignerKey("ours.example/w1", KeyType.ML_DSA_44, hashlib.sha256(b"ours").digest())
     opened = await result(program, "cosigned", ours.verifier, stdin=add_signatures(history.note(20), [ours], time=NOW))
     assert opened == {"name": ours.name, "time": NOW, "hash": ours.verifier.id.hex()}
-    made = await result(program, "cosign", "theirs.example/w1", stdin=history.note(20))
-    theirs = VerifierKey.parse(made["key"])
+    cosignature = await result(program, "cosign", "theirs.example/w1", stdin=history.note(20))
+    theirs = VerifierKey.parse(cosignature["key"])
     assert theirs.type == KeyType.ML_DSA_44
-    Quorum((theirs,), 1).check(made["note"].encode(), history.checkpoint(20), since=NOW)
+    Quorum((theirs,), 1).check(cosignature["note"].encode(), history.checkpoint(20), since=NOW)
     thief = SignerKey(ours.name, KeyType.ML_DSA_44, bytes(32))
     forged = history.note(20) + signature_lines(add_signatures(history.note(19), [ours], time=NOW), [ours.verifier])
     assert "malformed note" not in await refusal(program, "cosigned", ours.verifier, stdin=forged)
@@ -114,12 +114,12 @@ async def test_tessera_reads_our_policies_and_decides_as_we_do(go_log: Path) -> 
         policy = WitnessPolicy((PolicyLog(LOG.verifier),), witnesses, groups, quorum)
         assert WitnessPolicy.parse(policy.format()) == policy
         # One note for each set of witnesses; all sets of six are 64.
-        for chosen in range(0, 64, 3):
-            cosigners = [key for n, key in enumerate(signers) if chosen >> n & 1]
+        for selection in range(0, 64, 3):
+            cosigners = [key for n, key in enumerate(signers) if selection >> n & 1]
             note = add_signatures(history.note(20), cosigners, time=NOW) if cosigners else history.note(20)
             ours = policy.holds([key.verifier for key in cosigners])
             answer = await result(program, "satisfied", go_programs.b64(policy.format()), stdin=note)
-            assert answer == {"satisfied": ours}, (quorum, chosen)
+            assert answer == {"satisfied": ours}, (quorum, selection)
 
 
 async def test_torchwood_reads_our_policies_and_decides_as_we_do(go_log: Path) -> None:
@@ -128,12 +128,12 @@ async def test_torchwood_reads_our_policies_and_decides_as_we_do(go_log: Path) -
     groups = (Group("A", 2, ("X0", "X1")), Group("B", 1, ("A", "X2")))
     for logs, quorum in ((LOG, "A"), (LOG, "B"), (LOG, "X2"), (OTHER_LOG, "B")):
         policy = WitnessPolicy((PolicyLog(logs.verifier),), tuple(names), groups, quorum)
-        for chosen in range(1, 8):
-            cosigners = [key for n, key in enumerate(WITNESSES) if chosen >> n & 1]
+        for selection in range(1, 8):
+            cosigners = [key for n, key in enumerate(WITNESSES) if selection >> n & 1]
             note = add_signatures(history.note(20), cosigners, time=NOW)
             ours = logs is LOG and policy.holds([key.verifier for key in cosigners])
             answer = await result(program, "policy", go_programs.b64(policy.format()), stdin=note)
-            assert answer == ({"holds": True, "size": 20} if ours else {"holds": False}), (quorum, chosen)
+            assert answer == ({"holds": True, "size": 20} if ours else {"holds": False}), (quorum, selection)
 
 
 async def test_subtree_proofs_cross_implementations(go_log: Path) -> None:
@@ -184,17 +184,17 @@ async def test_a_foreign_witness_cosigns_the_log_and_its_decisions(database: str
             quorum.check(decided.decision.input.witnessed.encode(), checkpoint)
             leaves = await registry.leaves(range(registry.head.size))
             replay = Replay()
-            taken = [replay.append(leaves[index]) for index in sorted(leaves)]
-            bodies = [made.body for made in taken if isinstance(made, Statement)]
+            entries = [replay.append(leaves[index]) for index in sorted(leaves)]
+            bodies = [entry.body for entry in entries if isinstance(entry, Statement)]
             assert [body for body in bodies if isinstance(body, Decision)] == [decided.decision]
             async with httpx.AsyncClient(base_url=url, trust_env=False) as api, asyncio.timeout(60):
                 while True:
                     note = (await api.get("/checkpoint")).content
-                    shown = open_checkpoint(note, registry.log_key, registry.clock_key).checkpoint
-                    if shown.size == registry.head.size and witness.key.name.encode() in note:
+                    head = open_checkpoint(note, registry.log_key, registry.clock_key).checkpoint
+                    if head.size == registry.head.size and witness.key.name.encode() in note:
                         break
                     await asyncio.sleep(0.05)
-                quorum.check(note, shown)
+                quorum.check(note, head)
                 assert (await api.get("/health/ready")).json() == {"status": "ready"}
 
 
@@ -215,9 +215,9 @@ async def test_a_foreign_witness_that_knows_another_history_is_named(
         ):
             async with asyncio.timeout(60):
                 while True:
-                    known = (await api.get("/health/ready")).json()
-                    if known != {"status": "ready"}:
+                    answer = (await api.get("/health/ready")).json()
+                    if answer != {"status": "ready"}:
                         break
                     await asyncio.sleep(0.05)
-            assert known["witnesses"] == {"foreign.example/w1": code}
+            assert answer["witnesses"] == {"foreign.example/w1": code}
             assert witness.key.name.encode() not in (await api.get("/checkpoint")).content

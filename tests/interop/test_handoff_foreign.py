@@ -22,9 +22,9 @@ DOCUMENT = FOLDER / "document.md"
 
 
 async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) -> None:
-    async with go_programs.serving(*peers("handoff"), "receive", "desk", DOCUMENT) as told, Network().client() as client:
-        found = await outcomes(RECEIVER, Receiver(client, told["url"], "desk", Identity.create()))
-    assert others(found) == {}
+    async with go_programs.serving(*peers("handoff"), "receive", "desk", DOCUMENT) as requests, Network().client() as client:
+        results = await outcomes(RECEIVER, Receiver(client, requests["url"], "desk", Identity.create()))
+    assert others(results) == {}
 
 
 @pytest.mark.deep
@@ -33,9 +33,14 @@ async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> N
     listener = Listener(identity, Network())
     async with listening(listener, "127.0.0.1", 0) as port:
         sent = go_programs.result(*peers("handoff"), "send", f"http://127.0.0.1:{port}", "desk", DOCUMENT)
-        found, told = await asyncio.gather(outcomes_when_sent(listener), sent)
-    assert others(found) == {}
-    assert (told["code"], told["report"]["status"], told["signed"], told["valid"]) == (200, "COMPLETED", identity.did, True)
+        results, result = await asyncio.gather(outcomes_when_sent(listener), sent)
+    assert others(results) == {}
+    assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (
+        200,
+        "COMPLETED",
+        identity.did,
+        True,
+    )
 
 
 async def outcomes_when_sent(listener: Listener) -> Any:
@@ -49,8 +54,13 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
     inbox = Inbox(support, Kind.TASK_TRANSFER)
     async with listen(support, "127.0.0.1", 0, identity=identity) as port:
         url = f"http://127.0.0.1:{port}"
-        told = await go_programs.result(*peers("handoff"), "send", url, here.name("support"), DOCUMENT)
-    assert (told["code"], told["report"]["status"], told["signed"], told["valid"]) == (200, "COMPLETED", identity.did, True)
+        result = await go_programs.result(*peers("handoff"), "send", url, here.name("support"), DOCUMENT)
+    assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (
+        200,
+        "COMPLETED",
+        identity.did,
+        True,
+    )
     assert [message["payload"]["data"]["objective"] for message in inbox.messages] == ["Say that this came: grüß."]
 
 
@@ -63,6 +73,6 @@ async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], l
         serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
         url = (await stack.enter_async_context(serving))["url"]
         peer = await stack.enter_async_context(receiver_at(Network(), url, "desk", Identity.create(), uri="urn:handoff"))
-        found = await outcomes(RECEIVER, peer)
-    assert failures(found) == set(), others(found)
-    assert len(found) - len(others(found)) >= 12
+        results = await outcomes(RECEIVER, peer)
+    assert failures(results) == set(), others(results)
+    assert len(results) - len(others(results)) >= 12

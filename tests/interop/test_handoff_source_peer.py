@@ -46,13 +46,13 @@ class Time:
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def source(*names: str, **given: Any) -> dict[str, Any]:
+def source(*names: str, **value: Any) -> dict[str, Any]:
     """Run printed code with the Pydantic that it was written for. Returns its names."""
 
     def imported(name: str, *arguments: Any) -> Any:
         return pydantic.v1 if name == "pydantic" else __import__(name, *arguments)
 
-    own = {"__import__": imported, "print": lambda *_: None, **given}
+    own = {"__import__": imported, "print": lambda *_: None, **value}
     space: dict[str, Any] = {
         "__name__": "__main__",
         "ValidationError": pydantic.v1.ValidationError,
@@ -99,7 +99,7 @@ def is_read(message: Any, written: bytes) -> bool:
     return bool(plain(message) == plain(json.loads(written)))
 
 
-async def test_004_20_and_38_messages_of_the_source_are_worked_on_over_http(agent: HandoffAgent, written: bytes) -> None:
+async def test_004_20_and_38_messages_of_the_source_work_over_http(agent: HandoffAgent, written: bytes) -> None:
     inbox = Inbox(agent, outcome=DONE)
     async with listen(agent, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
         first, again = [await client.post(f"http://127.0.0.1:{port}/handoffs", content=written) for _ in range(2)]
@@ -112,9 +112,7 @@ async def test_004_20_and_38_messages_of_the_source_are_worked_on_over_http(agen
     assert data.get("status") == "COMPLETED" or data["missing_keys"] == ["account_status"]
 
 
-async def test_004_20_and_22_messages_of_the_source_are_worked_on_from_a_queue(
-    here: World, agent: HandoffAgent, written: bytes
-) -> None:
+async def test_004_20_and_22_messages_of_the_source_work_from_a_queue(here: World, agent: HandoffAgent, written: bytes) -> None:
     inbox, queue = Inbox(agent, outcome=DONE), json.loads(written)["metadata"]["recipient_id"]
     assert here.seal is not None
     await (await here.broker()).publish(queue, here.seal.close(written, f"queue/{queue}"), 3)
@@ -123,18 +121,18 @@ async def test_004_20_and_22_messages_of_the_source_are_worked_on_from_a_queue(
     await until(lambda: agent.metrics.total("completed") == 1)
 
 
-def test_004_20_messages_of_the_source_are_worked_on_in_a_session(models: dict[str, Any], written: bytes) -> None:
+def test_004_20_messages_of_the_source_work_in_a_session(models: dict[str, Any], written: bytes) -> None:
     session = handler.open("receiver", {"peer": PEER, "seed": "0" * 32})
     at = round(time.time() * 1000)
     session.handle(Opened(at=at))
-    taken = session.handle(Received(peer=PEER, data=written, at=at))
-    (invoked,) = [effect for effect in taken if isinstance(effect, Invoke)]
+    effects = session.handle(Received(peer=PEER, data=written, at=at))
+    (invoked,) = [effect for effect in effects if isinstance(effect, Invoke)]
     assert is_read(invoked.arguments["message"], written)
     value = {**DONE.value(), "criteria_met": True}
     del value["result"]
     ended = session.handle(Result(call=invoked.call, value=value, at=at))
     # The source's models read the receipt, and the answer.
-    for effect in (*taken, *ended):
+    for effect in (*effects, *ended):
         if isinstance(effect, Send):
             read = models["HandoffMessage"].parse_raw(effect.data)
             assert read.payload.data["in_reply_to"] == json.loads(written)["metadata"]["message_id"]

@@ -44,7 +44,7 @@ def metagpt(metagpt_script: Callable[[str], Any]) -> Iterator[Any]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("begin", [in_team, in_sessions, in_processes])
 @pytest.mark.parametrize("rounds", [3, 4])
-async def test_the_histories_of_the_feedback_loop_agree_message_for_message(metagpt: Any, begin: Any, rounds: int) -> None:
+async def test_the_histories_of_the_feedback_loop_agree(metagpt: Any, begin: Any, rounds: int) -> None:
     theirs, ours = metagpt.call("loop", rounds=rounds), await begin(rounds)
     assert len(ours.history) > 11 + 30 * rounds
     assert theirs["history"] == ours.history
@@ -81,7 +81,7 @@ def test_the_listing_is_the_sources() -> None:
 async def test_the_text_of_the_history_agrees(metagpt: Any) -> None:
     ours = await in_team(3)
     about = [message["instruct_content"] or message["content"] for message in ours.history]
-    lines = [f"{message['role']}: {shown}" for message, shown in zip(ours.history, about, strict=True)]
+    lines = [f"{message['role']}: {text}" for message, text in zip(ours.history, about, strict=True)]
     assert metagpt.call("loop", rounds=3)["text"] == "".join(f"\n{line}" for line in lines)
 
 
@@ -101,18 +101,18 @@ def delivered(members: list[dict[str, Any]], batches: list[list[dict[str, Any]]]
         flow = package.flow.Flow.in_order("First")
         ours[member["name"]] = package.member.Member(member["name"], member["address"], flow, member.get("watch", ()))
         assert environment.join(member["name"], member["address"], shares=True) == ""
-    found: dict[str, dict[str, list[str]]] = {name: {"buffered": [], "news": []} for name in ours}
+    deliveries: dict[str, dict[str, list[str]]] = {name: {"buffered": [], "news": []} for name in ours}
     for batch in batches:
         for draft in batch:
             message = package.message.complete(draft, str)
             for name in environment.publish(message).receivers:
                 ours[name].put(message)
-                found[name]["buffered"].append(message.id)
+                deliveries[name]["buffered"].append(message.id)
         for name, member in ours.items():
             member.begin()
-            found[name]["news"] += [message.id for message in member.news]
+            deliveries[name]["news"] += [message.id for message in member.news]
             member.failed()
-    return {"members": found, "history": [message.id for message in environment.history]}
+    return {"members": deliveries, "history": [message.id for message in environment.history]}
 
 
 RECIPIENTS: list[list[str]] = [[], ["<all>"], ["<none>"], ["Bob"], ["Writer"], ["Eve", "Reader"], ["<none>", "Dan"], ["nobody"]]

@@ -46,10 +46,10 @@ def complete(order: list[int], _random: Random) -> Tiered:
 
 def truncated(order: list[int], random: Random) -> Tiered:
     """The first few, sometimes with NONE among them."""
-    kept = order[: random.randint(1, len(order))]
+    ranking = order[: random.randint(1, len(order))]
     if random.random() < 0.3:
-        kept.insert(random.randint(0, len(kept)), len(order))
-    return tuple((choice,) for choice in kept)
+        ranking.insert(random.randint(0, len(ranking)), len(order))
+    return tuple((choice,) for choice in ranking)
 
 
 def tied(order: list[int], random: Random) -> Tiered:

@@ -50,9 +50,9 @@ async def test_the_methods_of_an_agent_of_the_anp_sdk_are_called(tmp_path: Path,
         assert sorted(methods) == ["fail", "search", "who"]
         assert methods["search"].url == f"https://{HOTEL}/rpc"
         assert methods["search"].description == "Find rooms."
-        found = await remote.call("search", {"query": "Tokyo", "limit": 3})
-        assert found == {"query": "Tokyo", "limit": 3, "rooms": ["价格 12.5"]}
-        assert await remote.call("search", {"query": "Tokyo"}) == {**found, "limit": 10}
+        reply = await remote.call("search", {"query": "Tokyo", "limit": 3})
+        assert reply == {"query": "Tokyo", "limit": 3, "rooms": ["价格 12.5"]}
+        assert await remote.call("search", {"query": "Tokyo"}) == {**reply, "limit": 10}
         assert await remote.call("who", {}) == {"did": CALLER.did}, "the SDK verified who signed"
         with pytest.raises(Refused, match="code -32") as failure:
             await remote.call("fail", {"text": "no"})
@@ -63,7 +63,7 @@ async def test_the_methods_of_an_agent_of_the_anp_sdk_are_called(tmp_path: Path,
             assert refusal.value.code == "rpc.arguments"
 
 
-async def test_a_caller_without_a_signature_gets_what_the_sdk_serves_to_all(tmp_path: Path, sdk_python: Path) -> None:
+async def test_an_unsigned_caller_gets_the_sdks_public_methods(tmp_path: Path, sdk_python: Path) -> None:
     """The SDK asks for a signature at `/interface.json`, and not at `/interface/who.json`."""
     async with hotel(Loopback(tmp_path), sdk_python, None) as remote:
         assert list(await remote.list()) == ["who"]

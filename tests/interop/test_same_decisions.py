@@ -34,7 +34,7 @@ NEEDED = {"cffi", "cryptography", "msgspec", "numpy", "packaging", "publicsuffix
 
 def interpreters() -> list[str]:
     """Every CPython at hand, each as the path it has for itself."""
-    found = [sys.executable]
+    paths = [sys.executable]
     for minor in range(11, 20):
         name = shutil.which(f"python3.{minor}")
         if name is None or minor == sys.version_info.minor:
@@ -42,10 +42,10 @@ def interpreters() -> list[str]:
         # pyenv's shims run only what this names; nobody else reads it
         environment = os.environ | {"PYENV_VERSION": f"3.{minor}"}
         say = "import sys; print(sys.executable if sys.implementation.name == 'cpython' else '')"
-        asked = subprocess.run([name, "-c", say], check=False, env=environment, capture_output=True, text=True)
-        if asked.returncode == 0 and asked.stdout.strip():
-            found.append(asked.stdout.strip())
-    return found
+        probe = subprocess.run([name, "-c", say], check=False, env=environment, capture_output=True, text=True)
+        if probe.returncode == 0 and probe.stdout.strip():
+            paths.append(probe.stdout.strip())
+    return paths
 
 
 def fill(log: LogBuilder, seed: int) -> None:
@@ -55,14 +55,14 @@ def fill(log: LogBuilder, seed: int) -> None:
     topics = {topic: [log.publish(agents[n], f"{topic[0]}-{n}", topic=topic) for n in range(4)] for topic in ("one", "two")}
     for epoch in range(8):
         for topic, documents in topics.items():
-            told = []
+            rows = []
             for _ in range(30):
                 one, other = random.sample(agents, 2)
                 document = random.choice(documents[: 1 + epoch // 2])
                 nid = log.report(one, other, document, topic=topic, outcome="agreed" if random.random() < 0.8 else "failed")
-                told.append((one, other, document, nid))
+                rows.append((one, other, document, nid))
             if epoch == 4:
-                one, other, document, nid = told[0]
+                one, other, document, nid = rows[0]
                 log.report(one, other, next(d for d in documents if d != document), topic=topic, nid=nid)
             for agent in random.sample(agents, 5):
                 choices = random.sample([*documents, NONE], random.randint(0, 5))
@@ -82,10 +82,10 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A log on the disk."""
     log = open_log(mature_epochs=4) if request.param == "open" else LogBuilder()
     fill(log, seed=4)
-    made = tmp_path_factory.mktemp(request.param)
-    (made / "leaves").write_text("\n".join(base64.b64encode(leaf).decode() for leaf in log.leaves))
-    (made / SUFFIX_LIST.sha256).write_bytes(SUFFIXES)
-    return made
+    place = tmp_path_factory.mktemp(request.param)
+    (place / "leaves").write_text("\n".join(base64.b64encode(leaf).decode() for leaf in log.leaves))
+    (place / SUFFIX_LIST.sha256).write_bytes(SUFFIXES)
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +98,9 @@ def run(python: str, folder: Path, *flags: str, **environment: str) -> str:
     """What another process makes of it."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "consensus"), **environment}
     command = [python, *flags, str(SCRIPT), str(folder)]
-    made = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
+    process = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.strip()
 
 
 @pytest.mark.sample(1)

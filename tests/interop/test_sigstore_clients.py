@@ -69,13 +69,13 @@ def publisher(real_registry: str, tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("publisher")
     origin = f"{real_registry.rpartition(':')[2]}.localhost"
     stranger = Publisher(folder, "", f"https://{origin}/sigstore")
-    made = Publisher(folder, stranger.treaty("identity", "new")["did"], stranger.issuer)
-    made.treaty("trust", "add", real_registry, "--yes")
+    publisher = Publisher(folder, stranger.treaty("identity", "new")["did"], stranger.issuer)
+    publisher.treaty("trust", "add", real_registry, "--yes")
     config = httpx.get(f"{real_registry}/trust-config.json").content
     (folder / "trust-config.json").write_bytes(config)
     for name, part in (("root.json", "trustedRoot"), ("signing.json", "signingConfig")):
         (folder / name).write_text(json.dumps(json.loads(config)[part]))
-    return made
+    return publisher
 
 
 class Verification:
@@ -176,9 +176,7 @@ def around_a_rotation(publisher: Publisher, folder: Path, seconds: int, *, secon
 
 @pytest.mark.deep
 @_needs_sigstore_go
-def test_sigstore_go_judges_authorities_by_the_time_of_their_rotation(
-    publisher: Publisher, sigstore_go: Path, tmp_path: Path
-) -> None:
+def test_sigstore_go_judges_authorities_by_their_rotation(publisher: Publisher, sigstore_go: Path, tmp_path: Path) -> None:
     artifact, config = tmp_path / "FILE", publisher.folder / "trust-config.json"
     artifact.write_bytes(b"a file")
     publisher.run(BIN / "sigstore", "--trust-config", config, "sign", "--identity-token", publisher.token(), artifact)

@@ -26,12 +26,12 @@ def test_the_stock_command_signs_and_verifies_with_a_did(real_registry: str, tmp
     (tmp_path / "FILE").write_bytes(b"a handler")
     origin = f"{real_registry.rpartition(':')[2]}.localhost"
     names = {"REGISTRY": real_registry, "ORIGIN": origin, "TREATY_HOME": str(tmp_path / "home"), "DID": ""}
-    made = run(f"treaty trust add {real_registry} --yes\n{make}\n{download}\n{sign}", tmp_path, **names)
-    assert made.returncode == 0, made.stdout + made.stderr
-    shown = run(
+    done = run(f"treaty trust add {real_registry} --yes\n{make}\n{download}\n{sign}", tmp_path, **names)
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = run(
         "treaty identity show --json | python -c 'import json, sys; print(json.load(sys.stdin)[\"did\"])'", tmp_path, **names
     )
-    names["DID"] = shown.stdout.strip()
+    names["DID"] = output.stdout.strip()
     good = run(verify, tmp_path, **names)
     assert good.returncode == 0, good.stderr
     assert run(verify, tmp_path, **{**names, "DID": "did:wba:other.example"}).returncode != 0

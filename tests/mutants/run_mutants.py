@@ -89,8 +89,10 @@ def run(copy: Path, tests: list[str]) -> Outcome:
             os.killpg(process.pid, signal.SIGKILL)  # with the processes that the tests started
             process.wait()
     cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
-    found = Counter(next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed") for case in cases)
-    return Outcome(found["passed"], found["failure"], found["error"], output)
+    counter = Counter(
+        next((part.tag for part in case if part.tag in ("failure", "error", "skipped")), "passed") for case in cases
+    )
+    return Outcome(counter["passed"], counter["failure"], counter["error"], output)
 
 
 @pytest.mark.parametrize("path", FILES)

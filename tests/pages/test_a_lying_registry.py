@@ -58,7 +58,7 @@ def lies(receipt: str, registry: Registry) -> Mapping[str, tuple[str, str]]:
 
 @pytest.mark.deep
 @pytest.mark.threat(280)
-async def test_a_receipt_that_lies_is_shown_as_wrong_on_the_page_of_an_entry(
+async def test_a_false_receipt_is_shown_as_wrong_with_its_entry(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
     signed = await say(api, alice, ballot(registry, 0))
@@ -101,15 +101,15 @@ async def test_a_ballot_with_a_lying_receipt_is_no_success(
         await page.route("**/statements", answering(receipt))
         await _rank_and_import(page, site, alice)
         await page.get_by_role("button", name="Sign and send").click()
-        said = await page.inner_text("[data-part=outcome] .bad")
-        assert "its receipt proves nothing" in said and re.search("[0-9a-f]{64}", said)
+        text = await page.inner_text("[data-part=outcome] .bad")
+        assert "its receipt proves nothing" in text and re.search("[0-9a-f]{64}", text)
         assert await page.locator("[data-part=outcome] .good").count() == 0
         await page.unroute("**/statements")
 
 
 @pytest.mark.deep
 @pytest.mark.threat(280)
-async def test_no_ballot_says_that_it_saw_a_checkpoint_that_does_not_hold(
+async def test_no_ballot_claims_a_false_checkpoint(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
     await publish(api, alice, publication(alice))
@@ -156,8 +156,8 @@ async def test_a_key_takes_no_name_that_the_log_has_for_another(
     assert await page.locator("[data-part=send]").is_disabled()
     # A new key has a free name, and the page says what it would cost.
     await page.get_by_role("button", name="Make a key here").click()
-    said = await page.inner_text("[data-part=key] .good")
-    assert alice.key_id not in said and re.search(rf"It signs as {re.escape(alice.did)}#key-\d+\.", said)
+    text = await page.inner_text("[data-part=key] .good")
+    assert alice.key_id not in text and re.search(rf"It signs as {re.escape(alice.did)}#key-\d+\.", text)
     assert "the DID begins anew" in await page.inner_text("[data-part=document] .warn")
     assert await contents(registry) == before
 

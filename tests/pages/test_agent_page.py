@@ -25,9 +25,9 @@ async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Four agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
-    web.serve(*found)
-    return found
+    identities = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
+    web.serve(*identities)
+    return identities
 
 
 def path_of(agent: Signer) -> str:
@@ -37,13 +37,13 @@ def path_of(agent: Signer) -> str:
 async def test_it_says_who_the_agent_is(browser: httpx.AsyncClient, agents: list[Signer]) -> None:
     await publish(browser, agents[0], publication(agents[0]))
     page = await read(browser, path_of(agents[0]))
-    known = (await browser.get(path_of(agents[0]), headers={"Accept": "application/json"})).json()
+    answer = (await browser.get(path_of(agents[0]), headers={"Accept": "application/json"})).json()
     assert page.text.count(agents[0].did) > 1
     assert "domain alpha.example" in page.text
-    for id_, key in known["keys"].items():
+    for id_, key in answer["keys"].items():
         assert id_ in page.text
         assert key in page.text
-    assert page.links[f"leaf {known['index']}"] == f"/statements/{known['statement']}"
+    assert page.links[f"leaf {answer['index']}"] == f"/statements/{answer['statement']}"
     assert "No epoch has closed yet." in page.text
 
 
@@ -51,10 +51,10 @@ async def test_only_ballots_that_stand_are_shown_and_ranked(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     voter = agents[0]
-    made = [publication(agent, f"echo-{number}") for number, agent in enumerate(agents[:2])]
-    for agent, publication_ in zip(agents, made, strict=False):
+    statements = [publication(agent, f"echo-{number}") for number, agent in enumerate(agents[:2])]
+    for agent, publication_ in zip(agents, statements, strict=False):
         await publish(browser, agent, publication_)
-    one, two = (entry.body.document.sha256 for entry in made)
+    one, two = (entry.body.document.sha256 for entry in statements)
     await say(browser, voter, ballot(registry, 0, one))
     newest = await say(browser, voter, ballot(registry, 1, two, kinds.NONE, one))
     await say(browser, voter, ballot(registry, 0, one, topic="music"))
@@ -73,12 +73,12 @@ async def test_statements_are_listed_by_kind_and_page(
     signed = [await say(browser, agents[0], kinds.Vouch(agents[1].did, 0))]
     signed += [await say(browser, agents[0], ballot(registry, seq)) for seq in range(35)]
     page = await read(browser, path_of(agents[0]))
-    newest = [f"/statements/{made.id}" for made in reversed(signed[-30:])]
+    newest = [f"/statements/{statement.id}" for statement in reversed(signed[-30:])]
     # The ballot that stands has a link above the list, too.
     assert [target for target in page.targets if target in newest][1:] == newest, "newest first, and no more"
     assert f"/statements/{signed[5].id}" not in page.targets
     page = await read(browser, page.links["Older statements"].partition("#")[0])
-    older = [f"/statements/{made.id}" for made in reversed(signed[:6])]
+    older = [f"/statements/{statement.id}" for statement in reversed(signed[:6])]
     assert [target for target in page.targets if target in older] == older
     assert not set(newest[1:]) & set(page.targets)
     assert "Older statements" not in page.links
@@ -98,14 +98,14 @@ async def _index(registry: Registry, statement: str) -> int:
 async def test_weight_standing_vouches_grants_and_speech(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
-    made = publication(agents[0])
-    await publish(browser, agents[0], made)
+    statement = publication(agents[0])
+    await publish(browser, agents[0], statement)
     await say(browser, agents[0], kinds.Vouch(agents[1].did, 0))
     await say(browser, agents[0], kinds.Vouch(agents[2].did, 1))
     await say(browser, agents[0], kinds.Vouch(agents[2].did, 2, withdrawn=True))
     await say(browser, agents[0], kinds.Grant("alpha.example", agents[3].did))
     for epoch in range(2):
-        await everybody_reports(registry, agents, made.body.document.sha256, epoch)
+        await everybody_reports(registry, agents, statement.body.document.sha256, epoch)
         await registry.decide()
     page = await read(browser, path_of(agents[0]))
     assert "Its ballots weigh 1." in page.text

@@ -16,29 +16,29 @@ BALLOT = f"/ballots?topic={TOPIC}"
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}"
 
 
-def choices(shown: Page) -> list[str | None]:
-    return [attributes["data-choice"] for tag, attributes in shown.tags if tag == "li" and "data-choice" in attributes]
+def choices(page: Page) -> list[str | None]:
+    return [attributes["data-choice"] for tag, attributes in page.tags if tag == "li" and "data-choice" in attributes]
 
 
 async def test_the_choices_are_the_candidates_and_none(api: httpx.AsyncClient, registry: Registry, alice: Signer) -> None:
-    made = [publication(alice, name) for name in ("one", "two")]
-    for one in made:
+    statements = [publication(alice, name) for name in ("one", "two")]
+    for one in statements:
         await publish(api, alice, one)
-    shown = await page(api, BALLOT)
-    assert choices(shown) == [kinds.NONE, *(one.body.document.sha256 for one in made)]
-    (voting,) = [attributes for _, attributes in shown.tags if "data-voting" in attributes]
+    view = await page(api, BALLOT)
+    assert choices(view) == [kinds.NONE, *(one.body.document.sha256 for one in statements)]
+    (voting,) = [attributes for _, attributes in view.tags if "data-voting" in attributes]
     assert voting["data-log"] == registry.origin and voting["data-key"] == str(registry.log_key) and "hidden" in voting
-    assert f"treaty vote {TOPIC} {made[0].body.uri} none" in shown.text
-    assert "It counts when epoch 0 closes" in shown.text
+    assert f"treaty vote {TOPIC} {statements[0].body.uri} none" in view.text
+    assert "It counts when epoch 0 closes" in view.text
 
 
 async def test_the_page_says_what_a_did_weighs(api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
-    asked = f"{BALLOT}&did={alice.did}"
-    assert "No epoch has closed yet" in (await page(api, asked)).text
-    await say(api, alice, ballot(registry, 0, made.body.document.sha256))
-    assert "It has voted 1 time in this topic." in (await page(api, asked)).text
+    statement = publication(alice)
+    await publish(api, alice, statement)
+    path = f"{BALLOT}&did={alice.did}"
+    assert "No epoch has closed yet" in (await page(api, path)).text
+    await say(api, alice, ballot(registry, 0, statement.body.document.sha256))
+    assert "It has voted 1 time in this topic." in (await page(api, path)).text
     assert "a did:key costs nothing" in (await page(api, f"{BALLOT}&did={registry.operator}")).text
     assert "It has not voted in this topic yet." in (await page(api, f"{BALLOT}&did={bob.did}")).text
 
@@ -71,6 +71,6 @@ async def test_the_json_needs_a_did(api: httpx.AsyncClient, alice: Signer) -> No
 
 async def test_a_hostile_title_is_text(api: httpx.AsyncClient, alice: Signer) -> None:
     await publish(api, alice, described(alice, "evil", title=EVIL, summary=EVIL, topic=TOPIC))
-    shown = await page(api, BALLOT)
-    assert EVIL in shown.text and len(choices(shown)) == 2
-    assert not [tag for tag, attributes in shown.tags if tag == "img" and attributes.get("src") == "x"]
+    view = await page(api, BALLOT)
+    assert EVIL in view.text and len(choices(view)) == 2
+    assert not [tag for tag, attributes in view.tags if tag == "img" and attributes.get("src") == "x"]

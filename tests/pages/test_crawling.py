@@ -28,28 +28,28 @@ async def browser(registry: Registry) -> AsyncIterator[httpx.AsyncClient]:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Three agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
-    web.serve(*found)
-    return found
+    identities = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
+    web.serve(*identities)
+    return identities
 
 
 async def elect(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> str:
     """Elect the first agent's protocol. Return its URI."""
-    made = publication(agents[0], "first")
-    await publish(browser, agents[0], made)
+    statement = publication(agents[0], "first")
+    await publish(browser, agents[0], statement)
     for epoch in range(3):
-        await everybody_reports(registry, agents, made.body.document.sha256, epoch)
+        await everybody_reports(registry, agents, statement.body.document.sha256, epoch)
         for agent in agents if epoch == 0 else ():
-            await say(browser, agent, ballot(registry, 0, made.body.document.sha256))
+            await say(browser, agent, ballot(registry, 0, statement.body.document.sha256))
         await registry.decide()
-    return made.body.uri
+    return statement.body.uri
 
 
 async def test_a_crawler_finds_topics_and_usable_protocols(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
-    kept, left = publication(agents[0], "kept"), publication(agents[0], "left")
-    for made in (kept, left):
+    statement, left = publication(agents[0], "kept"), publication(agents[0], "left")
+    for made in (statement, left):
         await publish(browser, agents[0], made)
     await say(browser, agents[0], kinds.Status(left.body.uri, "yanked"))
     robots = await browser.get("/robots.txt")
@@ -57,9 +57,9 @@ async def test_a_crawler_finds_topics_and_usable_protocols(
     assert f"Sitemap: {registry.base_url}/sitemap.xml" in robots.text.splitlines()
     sitemap = await browser.get("/sitemap.xml")
     assert sitemap.headers["content-type"] == "application/xml; charset=utf-8"
-    found = [place.text for place in ElementTree.fromstring(sitemap.content).iter(f"{SITEMAP}loc")]
-    assert f"{registry.base_url}/topics/{TOPIC}" in found
-    assert kept.body.uri in found and left.body.uri not in found
+    texts = [place.text for place in ElementTree.fromstring(sitemap.content).iter(f"{SITEMAP}loc")]
+    assert f"{registry.base_url}/topics/{TOPIC}" in texts
+    assert statement.body.uri in texts and left.body.uri not in texts
     icon = await browser.get("/favicon.ico")
     assert (icon.status_code, icon.headers["content-type"]) == (200, "image/svg+xml")
 
@@ -83,9 +83,9 @@ async def test_a_model_reads_names_and_no_foreign_text(
 async def test_a_badge_says_state_and_proved_use(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> None:
     uri = await elect(browser, registry, agents)
     path = "/badges/alpha.example/first/1.0.svg"
-    shown = await browser.get(path)
-    assert shown.headers["content-type"] == "image/svg+xml" and "cross-origin-resource-policy" not in shown.headers
-    assert "consensus, 3 pairs" in [part.text for part in ElementTree.fromstring(shown.content).iter()]
+    badge = await browser.get(path)
+    assert badge.headers["content-type"] == "image/svg+xml" and "cross-origin-resource-policy" not in badge.headers
+    assert "consensus, 3 pairs" in [part.text for part in ElementTree.fromstring(badge.content).iter()]
     page = (await browser.get("/protocols/alpha.example/first/1.0")).text
     assert f"[![Treaty]({registry.base_url}{path})]({uri})" in page
     await say(browser, agents[0], kinds.Status(uri, "yanked"))

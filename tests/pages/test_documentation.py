@@ -137,9 +137,9 @@ async def test_a_registry_without_the_site_says_how_it_is_built(registry: Regist
     transport = httpx.ASGITransport(create_app(registry, site=tmp_path / "absent.zip"))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}") as api:
         for path in ("/docs", "/docs/", "/docs/glossary.html"):
-            shown = await api.get(path, headers={"Accept": "text/html"})
-            assert shown.status_code == 404
-            assert "<code>make site</code>" in shown.text or "make site" in shown.text
+            page = await api.get(path, headers={"Accept": "text/html"})
+            assert page.status_code == 404
+            assert "<code>make site</code>" in page.text or "make site" in page.text
             assert (await api.get(path)).json()["code"] == "http.not-found"
 
 

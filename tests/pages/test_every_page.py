@@ -33,15 +33,15 @@ class Tags(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.ids += [given["id"]] if "id" in given else []
-        self.links += [given["href"]] if tag == "a" and "href" in given else []
+        attributes = {name: value or "" for name, value in attrs}
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [attributes["href"]] if tag == "a" and "href" in attributes else []
         # A browser takes one picture of a `<picture>`, and a lazy one only when a reader scrolls to it.
-        if tag != "source" and given.get("loading") != "lazy":
-            self.loaded |= {value for name in ("src", "srcset", "poster", "data") if (value := given.get(name))}
-        self.loaded |= {given["href"]} if tag == "link" and given.get("rel") != "alternate" else set()
-        self.forbidden += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
-        if tag in ("style", "iframe", "object", "embed", "base") or (tag == "script" and "src" not in given):
+        if tag != "source" and attributes.get("loading") != "lazy":
+            self.loaded |= {value for name in ("src", "srcset", "poster", "data") if (value := attributes.get(name))}
+        self.loaded |= {attributes["href"]} if tag == "link" and attributes.get("rel") != "alternate" else set()
+        self.forbidden += [f"{tag} {name}" for name in attributes if name.startswith("on") or name == "style"]
+        if tag in ("style", "iframe", "object", "embed", "base") or (tag == "script" and "src" not in attributes):
             self.forbidden.append(tag)
 
 
@@ -112,8 +112,8 @@ def test_head_has_the_headers_of_get(client: httpx.Client, rows: list[tuple[str,
     for path, row in rows:
         got, head = client.get(path), client.head(path)
         assert (head.status_code, head.content) == (row.status, b""), path
-        kept = {"content-type", "content-length", "etag", "vary", "cache-control", "content-security-policy", "content-encoding"}
-        assert {name: head.headers.get(name) for name in kept} == {name: got.headers.get(name) for name in kept}, path
+        names = {"content-type", "content-length", "etag", "vary", "cache-control", "content-security-policy", "content-encoding"}
+        assert {name: head.headers.get(name) for name in names} == {name: got.headers.get(name) for name in names}, path
 
 
 @pytest.mark.threat(278)
@@ -153,7 +153,7 @@ def test_files_that_pages_load_are_kept_for_ever(client: httpx.Client) -> None:
 def test_every_link_of_every_page_leads_somewhere(client: httpx.Client, rows: list[tuple[str, Row]]) -> None:
     """Also the links that those pages have, the documentation's too, and the part of a page that a link names."""
     answers: dict[str, Tags | None] = {}
-    asked: list[tuple[str, str]] = []
+    links_of: list[tuple[str, str]] = []
     broken: list[str] = []
     queue = [(path, "the table") for path, row in rows if row.status == 200]
     while queue:
@@ -166,10 +166,10 @@ def test_every_link_of_every_page_leads_somewhere(client: httpx.Client, rows: li
         if answer.status_code != 200:
             broken.append(f"{source} -> {path}: {answer.status_code}")
         links = [*_internal(answer.url.raw_path.decode(), tags)] if tags else []
-        asked += [(link, path) for link in links]
+        links_of += [(link, path) for link in links]
         queue += [(urldefrag(link).url, path) for link in links]
         assert len(answers) < MAX_CRAWLED
-    for link, source in asked:
+    for link, source in links_of:
         target, fragment = urldefrag(link)
         if fragment and (tags := answers[target]) and unquote(fragment) not in tags.ids:
             broken.append(f"{source} -> {link}: no such part")

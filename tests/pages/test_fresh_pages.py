@@ -22,7 +22,7 @@ from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.keys import load_operator
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.operator.rotations import ROLES, prepare
 from treaty_registry.registry import Registry
 from treaty_registry.serving.cache import ResponseCache
@@ -68,18 +68,18 @@ class Scene:
 
     async def operate(self, body: kinds.Body) -> Statement:
         """Log a statement of the operator."""
-        made = load_operator(self.keys).state(body, issued=self.registry.clock()).statement
-        assert (await post(self.browser, made)).status_code == 201
-        return made
+        statement = load_operator(self.keys).state(body, issued=self.registry.clock()).statement
+        assert (await post(self.browser, statement)).status_code == 201
+        return statement
 
     async def report(self, epoch: int = 0) -> Statement:
         """Log a report of two agents."""
         nid = canonical.hex_digest(f"session {epoch}".encode())
         note = self.registry.head.note.decode()
         body = kinds.Report(TOPIC, nid, self.made.body.document.sha256, "agreed", epoch, note)
-        made = signed(body, *self.agents[:2])
-        assert (await post(self.browser, made)).status_code == 201
-        return made
+        statement = signed(body, *self.agents[:2])
+        assert (await post(self.browser, statement)).status_code == 201
+        return statement
 
 
 @pytest.fixture
@@ -90,58 +90,62 @@ async def scene(registry: Registry, web: Web, tmp_path: Path) -> AsyncIterator[S
     memory = WatchedCache()
     transport = httpx.ASGITransport(create_app(registry, memory, HOUR))  # type: ignore[arg-type]  # the two spell ASGI's types differently
     async with httpx.AsyncClient(transport=transport, base_url=f"https://{ORIGIN}", headers=PAGE) as browser:
-        made = publication(agents[0])
+        statement = publication(agents[0])
         for agent in agents:
             await publish(browser, agent, publication(agent, "first-word", topic=OTHER))
-        await publish(browser, agents[0], made)
-        yield Scene(registry, memory, browser, agents, made, tmp_path / "registry" / "keys")
+        await publish(browser, agents[0], statement)
+        yield Scene(registry, memory, browser, agents, statement, tmp_path / "registry" / "keys")
 
 
 def agent_page(agent: Signer) -> str:
     return f"/identities/{agent.did}"
 
 
-def is_linked(made: Statement, page: Page) -> bool:
+def is_linked(statement: Statement, page: Page) -> bool:
     """Whether a page has a link to a statement."""
-    return f"/statements/{made.id}" in page.targets
+    return f"/statements/{statement.id}" in page.targets
 
 
 async def logs_publish(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
     newer = publication(scene.agents[0], version="2.0")
-    made = await publish(scene.browser, scene.agents[0], newer)
+    statement = await publish(scene.browser, scene.agents[0], newer)
     versions = scene.path.rpartition("/")[0]
-    shown = [(path, lambda page: path_of(newer.body.uri) in page.targets) for path in (f"/topics/{TOPIC}", versions, scene.path)]
-    return [*shown, (agent_page(scene.agents[0]), lambda page: is_linked(made, page))]
+    pages_of = [
+        (path, lambda page: path_of(newer.body.uri) in page.targets) for path in (f"/topics/{TOPIC}", versions, scene.path)
+    ]
+    return [*pages_of, (agent_page(scene.agents[0]), lambda page: is_linked(statement, page))]
 
 
 async def logs_handler(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await attach(scene.browser, scene.agents[1], scene.made)
-    return [(path, lambda page: is_linked(made, page)) for path in (scene.path, agent_page(scene.agents[1]))]
+    statement = await attach(scene.browser, scene.agents[1], scene.made)
+    return [(path, lambda page: is_linked(statement, page)) for path in (scene.path, agent_page(scene.agents[1]))]
 
 
 async def logs_status(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await say(scene.browser, scene.agents[0], kinds.Status(scene.made.body.uri, "deprecated"))
-    return [(path, lambda page: is_linked(made, page)) for path in (scene.path, agent_page(scene.agents[0]))]
+    statement = await say(scene.browser, scene.agents[0], kinds.Status(scene.made.body.uri, "deprecated"))
+    return [(path, lambda page: is_linked(statement, page)) for path in (scene.path, agent_page(scene.agents[0]))]
 
 
 async def logs_grant(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await say(scene.browser, scene.agents[0], kinds.Grant("alpha.example", scene.agents[1].did))
-    return [(agent_page(agent), lambda page: is_linked(made, page)) for agent in scene.agents[:2]]
+    statement = await say(scene.browser, scene.agents[0], kinds.Grant("alpha.example", scene.agents[1].did))
+    return [(agent_page(agent), lambda page: is_linked(statement, page)) for agent in scene.agents[:2]]
 
 
 async def logs_report(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await scene.report()
-    return [(agent_page(agent), lambda page: is_linked(made, page)) for agent in scene.agents[:2]]
+    statement = await scene.report()
+    return [(agent_page(agent), lambda page: is_linked(statement, page)) for agent in scene.agents[:2]]
 
 
 async def logs_ballot(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await say(scene.browser, scene.agents[2], ballot(scene.registry, 0, scene.made.body.document.sha256))
-    return [(agent_page(scene.agents[2]), lambda page: is_linked(made, page) and path_of(scene.made.body.uri) in page.targets)]
+    statement = await say(scene.browser, scene.agents[2], ballot(scene.registry, 0, scene.made.body.document.sha256))
+    return [
+        (agent_page(scene.agents[2]), lambda page: is_linked(statement, page) and path_of(scene.made.body.uri) in page.targets)
+    ]
 
 
 async def logs_vouch(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    made = await say(scene.browser, scene.agents[2], kinds.Vouch(scene.agents[3].did, 0))
-    return [(agent_page(scene.agents[2]), lambda page: is_linked(made, page) and scene.agents[3].did in page.text)]
+    statement = await say(scene.browser, scene.agents[2], kinds.Vouch(scene.agents[3].did, 0))
+    return [(agent_page(scene.agents[2]), lambda page: is_linked(statement, page) and scene.agents[3].did in page.text)]
 
 
 async def logs_decision(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
@@ -158,7 +162,7 @@ async def logs_decision(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]
 
 
 async def logs_parameters(scene: Scene) -> list[tuple[str, Callable[[Page], bool]]]:
-    announced = await scene.registry.announce(Draft(replace(development_parameters(), candidate_pairs=4)))
+    announced = await scene.registry.announce(ParametersDraft(replace(development_parameters(), candidate_pairs=4)))
     return [("/log", lambda page: f"/statements/{announced.statement}" in page.targets)]
 
 

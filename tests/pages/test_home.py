@@ -63,9 +63,9 @@ async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
     browser: httpx.AsyncClient, registry: Registry, agents: tuple[Signer, ...]
 ) -> None:
     alice, bob, carol = agents
-    made = publication(alice)
-    await publish(browser, alice, made)
-    document = made.body.document.sha256
+    statement = publication(alice)
+    await publish(browser, alice, statement)
+    document = statement.body.document.sha256
     for epoch in range(5):
         for number, pair in enumerate(((alice, bob), (bob, carol), (alice, carol))):
             nid = canonical.hex_digest(b"%d %d" % (epoch, number))
@@ -74,8 +74,8 @@ async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
             await say(browser, agent, ballot(registry, epoch, document))
         assert await registry.decide()
     page = await changes(browser)
-    said = page.text("columns changes")
-    assert said.count(f"product-info 1.0 consensus in {TOPIC}, epoch") == 1
+    text = page.text("columns changes")
+    assert text.count(f"product-info 1.0 consensus in {TOPIC}, epoch") == 1
     assert "elected protocols1" in page.text("numbers").replace(" 1", "1")
     assert "by 3 of 3 voters" in page.text("topics")
     assert "could speak at once100.0 %" in page.text("numbers").replace(" 100", "100")
@@ -87,7 +87,7 @@ async def test_a_changed_consensus_is_news_and_a_kept_one_is_not(
 
 async def test_the_numbers_are_those_that_the_log_says(browser: httpx.AsyncClient) -> None:
     page = await changes(browser)
-    live = {given["data-live"] for given in page.all("dd") if "data-live" in given}
+    live = {attributes["data-live"] for attributes in page.all("dd") if "data-live" in attributes}
     log_ = (await browser.get("/log", headers={"Accept": "application/json"})).json()
     assert live == {"size", "epoch"} <= log_.keys()
 
@@ -97,10 +97,10 @@ async def test_news_has_one_row_for_a_publisher_and_says_when(browser: httpx.Asy
     await publish(browser, bob, publication(bob, "only"))
     for version in range(8):
         await publish(browser, alice, publication(alice, "many", f"1.{version}"))
-    said = (await changes(browser)).text("columns changes")
+    text = (await changes(browser)).text("columns changes")
     names = "alice.example/many 1.7", "alice.example/many 1.6", "bob.example/only 1.0"
-    assert [said.count(name) for name in names] == [1, 0, 1]
-    assert said.count(f"in {TOPIC}, {day(NOW)}") == 2
+    assert [text.count(name) for name in names] == [1, 0, 1]
+    assert text.count(f"in {TOPIC}, {day(NOW)}") == 2
 
 
 async def test_elected_topics_come_before_all_others_by_their_use(
@@ -121,6 +121,6 @@ async def test_elected_topics_come_before_all_others_by_their_use(
                 await log(registry, kinds.Report(topic, nid, document, "agreed", epoch, registry.head.note.decode()), *pair)
         assert await registry.decide()
     page = await changes(browser)
-    topics = [given["href"] for given in page.all("a") if given.get("href", "").startswith("/topics/")][:12]
+    topics = [attributes["href"] for attributes in page.all("a") if attributes.get("href", "").startswith("/topics/")][:12]
     assert topics[:3] == ["/topics/z/many", "/topics/y/few", "/topics/a/t00"]
     assert "6 pairs proved its use" in page.text("topics") and "3 pairs proved its use" in page.text("topics")

@@ -63,10 +63,10 @@ class Strict(HTMLParser):
             self.wrong.append(f"open: {self._open}")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.wrong += [f"{tag} {name}" for name in given if name.startswith("on") or name == "style"]
-        self.wrong += [value for name in ("href", "src", "action") if _scheme(value := given.get(name, "/")) not in _SAFE]
-        is_foreign = tag == "script" and not given.get("src", "").startswith("/static/")
+        attributes = {name: value or "" for name, value in attrs}
+        self.wrong += [f"{tag} {name}" for name in attributes if name.startswith("on") or name == "style"]
+        self.wrong += [value for name in ("href", "src", "action") if _scheme(value := attributes.get(name, "/")) not in _SAFE]
+        is_foreign = tag == "script" and not attributes.get("src", "").startswith("/static/")
         if is_foreign or tag in _NEVER:
             self.wrong.append(tag)
         if tag not in _VOID:
@@ -79,8 +79,8 @@ class Strict(HTMLParser):
 
 def _scheme(url: str) -> str:
     """The scheme as a browser reads it: it leaves out controls and white space. "" for a relative reference."""
-    found = _SCHEME.match("".join(character for character in url if character > " "))
-    return found.group(1).lower() if found else ""
+    match = _SCHEME.match("".join(character for character in url if character > " "))
+    return match.group(1).lower() if match else ""
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +92,17 @@ def page(window: sync_api.Browser, hostile: str) -> sync_api.Page:
 @pytest.fixture
 def errors(page: sync_api.Page, hostile: str) -> list[str]:
     """Violations of the policy, dialogs, and requests to other places, from now on."""
-    found: list[str] = []
+    messages: list[str] = []
 
     def refuse(dialog: sync_api.Dialog) -> None:
-        found.append(dialog.message)
+        messages.append(dialog.message)
         dialog.dismiss()
 
-    page.on("console", lambda message: found.append(message.text) if "Content Security" in message.text else None)
+    page.on("console", lambda message: messages.append(message.text) if "Content Security" in message.text else None)
     page.on("dialog", refuse)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else found.append(request.url))
-    return found
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith((hostile, "data:")) else messages.append(request.url))
+    return messages
 
 
 def _keep_url(urls: list[str], request: sync_api.Request) -> None:
@@ -113,16 +113,16 @@ def _keep_url(urls: list[str], request: sync_api.Request) -> None:
 def test_the_corpus_attacks_a_page_without_protection(window: sync_api.Browser) -> None:
     """At least half of the payloads do harm where a page has neither escaping nor a policy. The others need other places."""
     page = window.new_page()  # one for all: each further one is a process of the browser
-    asked: list[str] = []
+    urls: list[str] = []
     page.route("**/*", lambda route: route.abort())
-    page.on("request", partial(_keep_url, asked))
+    page.on("request", partial(_keep_url, urls))
     harmful = 0
     payloads = PAYLOADS[:: 1 if FULL else 5]
     for payload in payloads:
         page.goto("about:blank")  # the harm of the payload before ends with its document
-        asked.clear()
+        urls.clear()
         page.set_content(f"<main>{payload}</main>", wait_until="domcontentloaded")
-        harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in asked)
+        harmful += bool(page.evaluate(FOUND)) or any("attacker" in url for url in urls)
     page.close()
     assert len(PAYLOADS) >= 80 and harmful > len(payloads) // 2
 
@@ -135,7 +135,7 @@ def test_texts_of_protocols_stay_texts(page: sync_api.Page, hostile: str, errors
         namespace = AGENTS[number % 4].did.removeprefix("did:wba:")
         path = f"/protocols/{namespace}/p{number}/1.0"
         visit(page, hostile + path)
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND)]
         if number % IN_A_PACKAGE == 0:
             assert page.locator("[id^=operation-]").count() == len(PAYLOADS[number : number + IN_A_PACKAGE])
             assert page.locator(".handler").inner_text() and payload in (page.locator("#operation-o0").text_content() or "")
@@ -151,13 +151,13 @@ def test_lists_of_hostile_texts_stay_texts(page: sync_api.Page, hostile: str, er
     lists = ("/", "/protocols?limit=100", f"/topics/{HOSTILE_TOPIC}", f"/ballots?topic={HOSTILE_TOPIC}", "/log")
     for path in (*lists, both, "/protocols/alice.example/p0/2.0", *(f"/identities/{agent.did}" for agent in AGENTS)):
         visit(page, hostile + path)
-        wrong += [f"{path}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{path}: {evaluation}" for evaluation in page.evaluate(FOUND)]
         assert page.locator("main#main").count() == 1, path
     visit(page, hostile + both)
     assert page.locator(".changes li").count() > 20 and page.locator(".diff ins").count() > 20
     visit(page, f"{hostile}/protocols?limit=100")
-    shown = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
-    assert len(shown & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
+    texts = {_plain(text) for text in page.locator(".card h3 a").all_text_contents()}
+    assert len(texts & {_plain(payload[:120]) for payload in PAYLOADS}) >= 90
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 
 
@@ -170,7 +170,7 @@ def test_texts_that_are_searched_in_the_documentation_stay_texts(page: sync_api.
     for payload in PAYLOADS[:: len(PAYLOADS) // 12]:
         visit(page, f"{hostile}/docs/search.html?q={quote(payload, safe='')}")
         page.wait_for_load_state("networkidle")  # the index is read, and what it found stands on the page
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND) if found not in usual]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND) if evaluation not in usual]
     assert usual and not wrong and not errors, "\n".join([*wrong, *errors])
 
 
@@ -185,10 +185,10 @@ def test_texts_of_requests_stay_texts(page: sync_api.Page, hostile: str, errors:
             answer = client.get(path)
             assert answer.status_code < 500, (path, answer.text)
             assert "script-src 'self'" in answer.headers["content-security-policy"], path
-            wrong += [f"{payload!r}: {found}" for found in Strict(answer.text).wrong]
+            wrong += [f"{payload!r}: {evaluation}" for evaluation in Strict(answer.text).wrong]
     for payload in PAYLOADS[:: len(PAYLOADS) // 8]:
         visit(page, hostile + place.format(quote(payload, safe="")))
-        wrong += [f"{payload!r}: {found}" for found in page.evaluate(FOUND)]
+        wrong += [f"{payload!r}: {evaluation}" for evaluation in page.evaluate(FOUND)]
     assert not wrong and not errors, "\n".join([*wrong, *errors])
 
 

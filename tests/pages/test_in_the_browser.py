@@ -72,10 +72,10 @@ async def test_a_wrong_receipt_or_statement_is_refused_in_the_browser(
 async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer, tmp_path: Path
 ) -> None:
-    made = [publication(alice, name) for name in ("one", "two", "three")]
-    for one in made:
+    statements = [publication(alice, name) for name in ("one", "two", "three")]
+    for one in statements:
         await publish(api, alice, one)
-    hashes = [one.body.document.sha256 for one in made]
+    hashes = [one.body.document.sha256 for one in statements]
     page = await browser.new_page()
     watch = Watch(page)
     await page.goto(f"{site}{BALLOT}&did={alice.did}")
@@ -112,13 +112,13 @@ async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
 
 @pytest.mark.deep
 async def test_choices_are_dragged(api: httpx.AsyncClient, site: str, browser: Browser, alice: Signer) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     page = await browser.new_page()
     await page.goto(f"{site}{BALLOT}")
     await page.locator("[data-do=rank]:visible").click()
     order = "[...document.querySelectorAll('[data-part=ranked] [data-choice]')].map((item) => item.dataset.choice)"
-    assert await page.evaluate(order) == [made.body.document.sha256, kinds.NONE]
+    assert await page.evaluate(order) == [statement.body.document.sha256, kinds.NONE]
     handle, last = page.locator("[data-part=ranked] .handle").first, page.locator('[data-choice="none"]')
     await handle.scroll_into_view_if_needed()
     start, end = await handle.bounding_box(), await last.bounding_box()
@@ -127,7 +127,7 @@ async def test_choices_are_dragged(api: httpx.AsyncClient, site: str, browser: B
     await page.mouse.down()
     await page.mouse.move(start["x"] + 5, end["y"] + end["height"] + 5, steps=8)
     await page.mouse.up()
-    assert await page.evaluate(order) == [kinds.NONE, made.body.document.sha256]
+    assert await page.evaluate(order) == [kinds.NONE, statement.body.document.sha256]
 
 
 @pytest.mark.deep
@@ -174,17 +174,17 @@ async def test_a_wrong_key_is_refused_in_place(api: httpx.AsyncClient, site: str
 async def test_pages_work_without_scripts(
     api: httpx.AsyncClient, site: str, browser: Browser, registry: Registry, alice: Signer
 ) -> None:
-    made = publication(alice)
-    await publish(api, alice, made)
+    statement = publication(alice)
+    await publish(api, alice, statement)
     context = await browser.new_context(java_script_enabled=False, viewport={"width": 360, "height": 800})
     page = await context.new_page()
     await page.goto(f"{site}{BALLOT}")
-    assert f"treaty vote {TOPIC} {made.body.uri} none" in await page.inner_text("main")
+    assert f"treaty vote {TOPIC} {statement.body.uri} none" in await page.inner_text("main")
     assert await page.locator("[data-voting]").is_hidden()
     await page.fill("main [name=did]", alice.did)
     await page.get_by_role("button", name="What does it weigh?").click()
     assert "No epoch has closed yet" in await page.inner_text("main")
     await page.goto(f"{site}/log")
     await page.get_by_role("link", name="A version of a protocol is published.").click()
-    assert f"treaty verify {made.body.uri}" in await page.inner_text("main")
+    assert f"treaty verify {statement.body.uri}" in await page.inner_text("main")
     assert await page.get_by_role("button", name="Check that this entry").count() == 0

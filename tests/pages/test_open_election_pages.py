@@ -20,7 +20,7 @@ from treaty_registry.settings import Settings
 PERIOD = 3600
 
 
-async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_path: Path, database: str, web: Web) -> None:
+async def test_voters_are_domains_in_their_anchors_cluster(tmp_path: Path, database: str, web: Web) -> None:
     voters = [anchor(number) for number in range(4)]
     newcomer, delegate = domain_signer("newcomer.example"), domain_signer("delegate.example:users:dora")
     web.serve(*voters, newcomer, delegate)
@@ -30,9 +30,9 @@ async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_p
         Registry.open(settings, clock=lambda: datetime.fromtimestamp(seconds[0], UTC), resolve=web.resolve) as registry,
         browsing(registry) as browser,
     ):
-        made = publication(voters[0])
-        document = made.body.document.sha256
-        await publish(browser, voters[0], made)
+        statement = publication(voters[0])
+        document = statement.body.document.sha256
+        await publish(browser, voters[0], statement)
         await say(browser, voters[0], kinds.Vouch(newcomer.did, 0))
         await say(browser, voters[3], kinds.Grant(ANCHORS[3], delegate.did))
         await say(browser, voters[3], kinds.Grant(ANCHORS[3], voters[0].did))  # which speaks for its own domain all the same
@@ -51,8 +51,8 @@ async def test_voters_are_domains_and_stand_in_the_cluster_of_their_anchor(tmp_p
         assert by_voter[ANCHORS[0]][3:] == ["ballot and reports", "anchor-0.example/product-info 1.0"]
         assert by_voter[ANCHORS[3]][0] == f"{ANCHORS[3]} {delegate.did}", "the ballot of the DID that has its grant"
         assert by_voter[ANCHORS[3]][3:] == ["ballot", "no consensus"]
-        asked = {"did": voters[0].did, "topic": TOPIC}
-        (vote,) = (await browser.get("/votes", params=asked, headers={"Accept": "application/json"})).json()["votes"]
+        params = {"did": voters[0].did, "topic": TOPIC}
+        (vote,) = (await browser.get("/votes", params=params, headers={"Accept": "application/json"})).json()["votes"]
         use = {"hashes": [document], "counterparties": 1, "since": 0, "newest": 2}
         assert (vote["cast"], vote["use"]) == (0, use), "of the peers those that it vouches for"
         page = await read(browser, f"/ballots?topic={TOPIC}&did={voters[0].did}")

@@ -65,13 +65,13 @@ def _wrong_receipts() -> list[dict[str, str]]:
     smaller = Checkpoint(ORIGIN, 8, tree.checkpoint.root)
     foreign = Checkpoint("other.example", 13, tree.checkpoint.root)
     text = right.format().decode()
-    found = [("another leaf", right, tree.leaves[6])]
-    found += [(f"another index {index}", replace(right, index=index), leaf) for index in (0, 4, 6, 12, 13, 2**62)]
+    cases_of = [("another leaf", right, tree.leaves[6])]
+    cases_of += [(f"another index {index}", replace(right, index=index), leaf) for index in (0, 4, 6, 12, 13, 2**62)]
     for place in range(len(right.hashes)):
         changed = list(right.hashes)
         changed[place] = bytes(32)
-        found.append((f"hash {place}", replace(right, hashes=tuple(changed)), leaf))
-    found += [
+        cases_of.append((f"hash {place}", replace(right, hashes=tuple(changed)), leaf))
+    cases_of += [
         ("too short", replace(right, hashes=right.hashes[:-1]), leaf),
         ("too long", replace(right, hashes=(*right.hashes, bytes(32))), leaf),
         ("unsigned", replace(right, checkpoint=sign(tree.checkpoint.format(), [CLOCK_KEY], time=NOW)), leaf),
@@ -84,15 +84,15 @@ def _wrong_receipts() -> list[dict[str, str]]:
     # The roots fit these paths, so only the length of the path tells that they are wrong.
     hash_ = merkle.leaf_hash(leaf)
     short, long = Checkpoint(ORIGIN, 13, hash_), Checkpoint(ORIGIN, 1, merkle.node_hash(bytes(32), hash_))
-    found += [
+    cases_of += [
         ("a path without its end", Receipt(5, (), sign(short.format(), [LOG_KEY])), leaf),
         ("a path above the root", Receipt(0, (bytes(32),), sign(long.format(), [LOG_KEY])), leaf),
     ]
-    for what, made, data in found:
+    for what, receipt, data in cases_of:
         with pytest.raises(TreatyError):
-            made.verify(data, LOG_KEY.verifier)
+            receipt.verify(data, LOG_KEY.verifier)
             pytest.fail(f"Python accepts {what}")
-    cases = [{"what": what, "receipt": made.format().decode(), "leaf": data.hex()} for what, made, data in found]
+    cases = [{"what": what, "receipt": receipt.format().decode(), "leaf": data.hex()} for what, receipt, data in cases_of]
     signature = next(line for line in text.splitlines() if line.startswith(f"— {ORIGIN} "))
     broken = {
         "empty": "",
@@ -105,7 +105,7 @@ def _wrong_receipts() -> list[dict[str, str]]:
         "too large": text.replace("index 5\n", "index 5\n" + "A" * 500_000 + "\n"),
         "65 hashes": text.replace("index 5\n", "index 5\n" + f"{canonical.b64encode(bytes(32))}\n" * 65),
     }
-    cases += [{"what": what, "receipt": made, "leaf": leaf.hex()} for what, made in broken.items()]
+    cases += [{"what": what, "receipt": receipt, "leaf": leaf.hex()} for what, receipt in broken.items()]
     return [*cases, {"what": "the key of another", "receipt": text, "leaf": leaf.hex(), "by": str(other.verifier)}]
 
 
@@ -134,7 +134,7 @@ def _cosigned_receipts() -> list[dict[str, object]]:
         "signed twice": text + line + "\n",
         "cut": with_clock(data[:-1]),
     }
-    cases: list[dict[str, object]] = [{"what": what, "receipt": made, "leaf": leaf} for what, made in changed.items()]
+    cases: list[dict[str, object]] = [{"what": what, "receipt": receipt, "leaf": leaf} for what, receipt in changed.items()]
     note = sign(tree.checkpoint.format(), [LOG_KEY, CLOCK_KEY, *witnesses], time=NOW)
     witnessed = replace(tree.receipt(5), checkpoint=note).format().decode()
     return [*cases, {"what": "two witnesses", "receipt": witnessed, "leaf": leaf, "unchecked": 2}]
@@ -147,8 +147,8 @@ def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
         for index in range(size) if size < 64 else (0, 1, 127, 128, 254, size - 2, size - 1):
             receipt = tree.receipt(index)
             receipt.verify(tree.leaves[index], LOG_KEY.verifier)
-            made = {"receipt": receipt.format().decode(), "leaf": tree.leaves[index].hex()}
-            receipts.append({**made, "index": str(index), "size": str(size)})
+            case_of = {"receipt": receipt.format().decode(), "leaf": tree.leaves[index].hex()}
+            receipts.append({**case_of, "index": str(index), "size": str(size)})
     key = str(LOG_KEY.verifier)
     keys = ["", "a+b", key[:-1], key.replace(ORIGIN, "other.example"), str(CLOCK_KEY.verifier), f"{key}=", key.upper()]
     cases: dict[str, object] = {"key": key, "clock": str(CLOCK_KEY.verifier), "time": NOW, "receipts": receipts, "keys": keys}
@@ -156,26 +156,26 @@ def test_proofs_are_checked_as_in_python(tmp_path: Path) -> None:
 
 
 def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None:
-    chosen = random.Random(16)
+    generator = random.Random(16)
     signers = [domain_signer("alice.example"), key_signer("k"), domain_signer("xn--fiq228c.example", "web")]
     ballots: list[dict[str, object]] = []
     for number in range(150):
         signer = signers[number % len(signers)]
-        choices = [hashlib.sha256(b"%d" % choice).hexdigest() for choice in range(chosen.randint(0, 32))]
+        choices = [hashlib.sha256(b"%d" % choice).hexdigest() for choice in range(generator.randint(0, 32))]
         choices.append(kinds.NONE)
-        chosen.shuffle(choices)
+        generator.shuffle(choices)
         tiers: list[list[str]] = []
         for choice in choices:
-            if tiers and chosen.random() < 0.3:
+            if tiers and generator.random() < 0.3:
                 tiers[-1].append(choice)
             else:
                 tiers.append([choice])
-        topic, seq, issued = f"a/b-{number}", chosen.choice([0, 7, 2**53 - 1]), chosen.choice([0, NOW, 2**53 - 1])
+        topic, seq, issued = f"a/b-{number}", generator.choice([0, 7, 2**53 - 1]), generator.choice([0, NOW, 2**53 - 1])
         seen = f"{ORIGIN}\n{number}\n{'é中😀' if number % 2 else ''}\n\n— {ORIGIN} AAAA\n"
         body = kinds.Ballot(topic, seq, tuple(map(tuple, tiers)), seen)
-        made = signer.statement(body, issued=issued)
+        statement = signer.statement(body, issued=issued)
         case = {"topic": topic, "seq": seq, "tiers": tiers, "seen": seen, "log": ORIGIN, "issued": issued}
-        ballots.append({**case, "file": _identity_file(signer, tmp_path), "leaf": made.leaf.decode(), "id": made.id})
+        ballots.append({**case, "file": _identity_file(signer, tmp_path), "leaf": statement.leaf.decode(), "id": statement.id})
     values: list[object] = [{"b": [1, -2, True], "a": {"é": '\u2028\x7f\x00"\\/', "\U0001f600": 1, "\ufb33": 2}}, [], {}, "中"]
     a, b = "a" * 64, "b" * 64
     many = [[hashlib.sha256(b"%d" % place).hexdigest()] for place in range(34)]

@@ -26,12 +26,12 @@ REFUSED = {
 async def test_a_refusal_is_a_page_for_a_browser(api: httpx.AsyncClient, registry: Registry, name: str) -> None:
     path, status = REFUSED[name]
     size = registry.head.size
-    said, shown = await api.get(path), await api.get(path, headers=BROWSER)
-    assert (said.status_code, said.headers["content-type"]) == (status, "application/problem+json")
-    assert (shown.status_code, shown.headers["content-type"]) == (status, "text/html; charset=utf-8")
-    assert said.json()["code"] in shown.text and "<script>alert" not in shown.text
-    assert shown.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    for answer in (said, shown):
+    plain, page = await api.get(path), await api.get(path, headers=BROWSER)
+    assert (plain.status_code, plain.headers["content-type"]) == (status, "application/problem+json")
+    assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert plain.json()["code"] in page.text and "<script>alert" not in page.text
+    assert page.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    for answer in (plain, page):
         assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == ("no-store", "nosniff")
     head = await api.head(path, headers=BROWSER)
     assert (head.status_code, head.headers["content-type"]) == (status, "text/html; charset=utf-8")
@@ -39,8 +39,8 @@ async def test_a_refusal_is_a_page_for_a_browser(api: httpx.AsyncClient, registr
 
 
 async def test_the_header_of_a_refusal_stays_with_its_page(api: httpx.AsyncClient) -> None:
-    shown = await api.get("/statements", headers=BROWSER)
-    assert shown.status_code == 405 and "POST" in shown.headers["allow"] and "405" in shown.text
+    page = await api.get("/statements", headers=BROWSER)
+    assert page.status_code == 405 and "POST" in page.headers["allow"] and "405" in page.text
 
 
 async def test_a_program_that_sends_gets_json_whatever_it_accepts(api: httpx.AsyncClient, registry: Registry) -> None:

@@ -34,12 +34,12 @@ def described(*protocols: tuple[str, str, str], name: str = "An agent") -> str:
     return json.dumps({"type": "AgentDescription", "name": name, "interfaces": listed})
 
 
-def fates(given: Mapping[str, str]) -> dict[str, str]:
-    return {verdict.uri: verdict.fate for verdict in replay(given).verdicts}
+def fates(inputs: Mapping[str, str]) -> dict[str, str]:
+    return {verdict.uri: verdict.fate for verdict in replay(inputs).verdicts}
 
 
-async def send(api: httpx.AsyncClient, **given: str) -> tuple[int, Page, str]:
-    response = await api.post("/replay", data=given)
+async def send(api: httpx.AsyncClient, **inputs: str) -> tuple[int, Page, str]:
+    response = await api.post("/replay", data=inputs)
     assert response.headers["content-type"] == "text/html; charset=utf-8", response.text
     assert "default-src 'none'" in response.headers["content-security-policy"]
     assert response.headers["cache-control"] == "no-store"
@@ -50,19 +50,19 @@ async def send(api: httpx.AsyncClient, **given: str) -> tuple[int, Page, str]:
 async def test_examples_are_one_click_away(api: httpx.AsyncClient, name: str) -> None:
     start = Page((await api.get("/replay")).text)
     (link,) = [target for target in start.targets if target.endswith(f"={name}")]
-    shown = Page((await api.get(link)).text)
-    assert "Which candidates were there?" in shown.text and len(shown.charts) == 1 and len(shown.tables) == 1
+    page = Page((await api.get(link)).text)
+    assert "Which candidates were there?" in page.text and len(page.charts) == 1 and len(page.tables) == 1
     status, sent, _ = await send(api, **examples()[name])
-    assert status == 200 and sent.tables == shown.tables and sent.charts == shown.charts
+    assert status == 200 and sent.tables == page.tables and sent.charts == page.charts
 
 
 def test_transcripts_of_the_examples_are_real() -> None:
-    assert [repeat(given["transcript"].encode()) for given in examples().values() if "transcript" in given] == [2, 2]
+    assert [repeat(example["transcript"].encode()) for example in examples().values() if "transcript" in example] == [2, 2]
     assert [*fates(examples()["agreed"]).values()] == ["dropped", "chosen", "kept"]
     assert [*fates(examples()["nothing"]).values()] == ["dropped", "dropped"]
 
 
-def test_the_agent_that_connects_is_on_the_left_and_its_messages_are_in_words() -> None:
+def test_the_connecting_agent_is_left_and_speaks_in_words() -> None:
     agreed, nothing = (replay(examples()[name]) for name in ("agreed", "nothing"))
     assert agreed.sides == ("the agent that connects", "the agent that answers") and agreed.sender == 1
     assert [(step.direction, step.label) for step in agreed.arrows] == [
@@ -80,8 +80,8 @@ def test_the_outcome_is_a_sentence() -> None:
 
 
 def test_the_flow_profile_is_shown_by_its_actions() -> None:
-    shown = replay({"transcript": _flow_transcript(registry(sharing()), registry(sharing()))})
-    assert [step.label for step in shown.arrows][:2] == ["initialize", "capabilities-exchange"] and shown.sender == 0
+    replayed = replay({"transcript": _flow_transcript(registry(sharing()), registry(sharing()))})
+    assert [step.label for step in replayed.arrows][:2] == ["initialize", "capabilities-exchange"] and replayed.sender == 0
     failed = replay({"transcript": _flow_transcript(registry(sharing()), registry(delegation()))})
     assert failed.outcome == "It failed. The two sides speak no protocol in common. (session.no-common-protocol)"
 
@@ -146,35 +146,35 @@ async def test_replays_and_documents_take_turns(api: httpx.AsyncClient, alice: S
     running, most = 0, Counter[str]()
 
     def counted(name: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def run(given: Any) -> Any:
+        def run(value: Any) -> Any:
             nonlocal running
             running += 1
             most[name] = max(most[name], running)
             time.sleep(0.05)  # others could begin meanwhile
             running -= 1
-            return work(given)
+            return work(value)
 
         return run
 
-    made = [publication(alice, f"p{number}") for number in range(4)]
-    for one in made:
+    statements = [publication(alice, f"p{number}") for number in range(4)]
+    for one in statements:
         await publish(api, alice, one)
     monkeypatch.setattr(replay_page, "replay", counted("replays", replay))
     sent = await asyncio.gather(*(api.post("/replay", data=examples()["agreed"]) for _ in range(5)))
     assert [answer.status_code for answer in sent] == [200] * 5
     monkeypatch.setattr(prose, "render", counted("documents", prose.render))
-    shown = await asyncio.gather(*(api.get(path_of(one.body.uri), headers={"Accept": "text/html"}) for one in made))
-    assert [answer.status_code for answer in shown] == [200] * 4
+    responses = await asyncio.gather(*(api.get(path_of(one.body.uri), headers={"Accept": "text/html"}) for one in statements))
+    assert [answer.status_code for answer in responses] == [200] * 4
     assert most == {"replays": 1, "documents": 1}
 
 
 @pytest.mark.threat(276)
 async def test_a_replay_asks_no_address_that_it_names(api: httpx.AsyncClient) -> None:
-    asked = 0
+    requests = 0
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         writer.close()
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -195,17 +195,17 @@ async def test_a_replay_asks_no_address_that_it_names(api: httpx.AsyncClient) ->
         status, _, _ = await send(api, first=json.dumps(about), second=described((NEW, "ab" * 32, "server")))
         assert status == 200
         await asyncio.sleep(0.1)
-    assert asked == 0
+    assert requests == 0
 
 
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("payload", PAYLOADS[::4])
 async def test_hostile_texts_stay_texts(api: httpx.AsyncClient, payload: str) -> None:
-    given = {
+    inputs = {
         "first": described((NEW, "", ""), (f"x:{''.join(payload.split())}", "", ""), name=payload),
         "second": described((NEW, "", ""), name=payload),
     }
-    for sent in (given, {"transcript": payload}, {"first": payload, "second": payload}):
+    for sent in (inputs, {"transcript": payload}, {"first": payload, "second": payload}):
         _, page, text = await send(api, **sent)
         assert page.handlers == [] and all(script.startswith("/static/") for script in page.scripts)
         assert "</textarea><script" not in text

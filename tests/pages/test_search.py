@@ -68,28 +68,30 @@ async def test_the_page_of_an_empty_registry_says_how_to_begin(browser: httpx.As
 async def test_the_form_has_every_facet_and_keeps_what_was_chosen(browser: httpx.AsyncClient, alice: Signer) -> None:
     await publish(browser, alice, publication(alice))
     page = await shown(browser)
-    offered = {given["name"]: given for tag in ("input", "select") for given in page.all(tag) if "name" in given}
+    offered = {
+        attributes["name"]: attributes for tag in ("input", "select") for attributes in page.all(tag) if "name" in attributes
+    }
     assert offered.keys() == {"q", "topic", "namespace", *VALUES}
-    values = {given["value"] for given in page.all("option")}
+    values = {attributes["value"] for attributes in page.all("option")}
     assert {value for facet in VALUES.values() for value in facet} < values
-    assert not [given for given in page.all("option") if "selected" in given]
-    labels = {given["for"] for given in page.all("label")}
-    assert labels == {given["id"] for name, given in offered.items() if name != "q"}
+    assert not [attributes for attributes in page.all("option") if "selected" in attributes]
+    labels = {attributes["for"] for attributes in page.all("label")}
+    assert labels == {attributes["id"] for name, attributes in offered.items() if name != "q"}
     page = await shown(browser, q="product", topic="commerce", state="active", handler="none", namespace="alice.example")
-    chosen = {given["name"]: given["value"] for given in page.all("input") if "name" in given}
-    assert chosen == {"q": "product", "topic": "commerce", "namespace": "alice.example"}
-    assert [given["value"] for given in page.all("option") if "selected" in given] == ["active", "none"]
+    inputs = {attributes["name"]: attributes["value"] for attributes in page.all("input") if "name" in attributes}
+    assert inputs == {"q": "product", "topic": "commerce", "namespace": "alice.example"}
+    assert [attributes["value"] for attributes in page.all("option") if "selected" in attributes] == ["active", "none"]
     assert len(page.titles) == 1 and page.text("found") == "1 protocol"
     assert "open" in page.all("details")[0]
 
 
 async def test_a_chip_drops_one_filter_and_nothing_else(browser: httpx.AsyncClient, alice: Signer) -> None:
     await publish(browser, alice, publication(alice))
-    given = {"q": "product info", "topic": "commerce/product-info", "state": "active", "origin": "negotiated"}
-    page = await shown(browser, **given)
+    filters = {"q": "product info", "topic": "commerce/product-info", "state": "active", "origin": "negotiated"}
+    page = await shown(browser, **filters)
     chips = [link["href"] for link in page.all("a") if link.get("aria-label", "").startswith("Drop the filter")]
     rests = [{name: values[0] for name, values in parse_qs(urlsplit(chip).query).items()} for chip in chips]
-    assert rests == [{name: value for name, value in given.items() if name != left} for left in ("topic", "state", "origin")]
+    assert rests == [{name: value for name, value in filters.items() if name != left} for left in ("topic", "state", "origin")]
 
 
 async def test_pages_follow_each_other_and_keep_the_filters(browser: httpx.AsyncClient, alice: Signer) -> None:
@@ -146,19 +148,19 @@ async def test_words_of_any_language_are_found(
 @pytest.mark.parametrize("text", ATTACKS)
 async def test_foreign_text_stays_text(browser: httpx.AsyncClient, alice: Signer, text: str) -> None:
     plain = await shown(browser, q="one-thing")
-    allowed = {(tag, *sorted(given)) for tag, given in plain.elements}
+    allowed = {(tag, *sorted(attributes)) for tag, attributes in plain.elements}
     await publish(browser, alice, described(alice, "p", title=text, summary=text, topic="a/b"))
     await say(browser, alice, kinds.Status(publication(alice, "p").body.uri, "deprecated"))
     for path, params in (("/protocols", {}), ("/protocols", {"q": text}), ("/protocols", {"q": text, "topic": text}), ("/", {})):
         response = await browser.get(path, params=params)
         page = Shown(response.text)
-        sources = [given.get("src", "") for given in page.all("script")]
+        sources = [attributes.get("src", "") for attributes in page.all("script")]
         assert all(source.startswith("/static/") for source in sources)
         assert {tag for tag, _ in page.elements} <= {tag for tag, *_ in allowed} | {
             *("article", "code", "h2", "h3", "dl", "dt", "dd", "div", "section", "strong", "span", "ul", "li", "bdi", "p", "a"),
         }
-        assert not [name for _, given in page.elements for name in given if name.startswith("on")]
-        assert not [given["href"] for given in page.all("a") if given["href"].startswith("javascript")]
+        assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+        assert not [attributes["href"] for attributes in page.all("a") if attributes["href"].startswith("javascript")]
     assert Shown((await browser.get("/protocols")).text).titles == [text]
 
 
@@ -167,8 +169,8 @@ async def test_a_page_of_long_texts_is_small(browser: httpx.AsyncClient, alice: 
     for number in range(20):
         name = f"{number:x<64}"
         tags = tuple(f"{number}-{tag}".ljust(64, "x") for tag in range(16))
-        made = described(alice, name, title="𠀀" * 120, summary="𠀀" * 500, tags=tags, topic=topic)
-        await publish(browser, alice, made)
+        statement = described(alice, name, title="𠀀" * 120, summary="𠀀" * 500, tags=tags, topic=topic)
+        await publish(browser, alice, statement)
     response = await browser.get("/protocols", headers={**HTML, "Accept-Encoding": "gzip"})
     assert int(response.headers["content-length"]) < 100_000 and len(Shown(response.text).titles) == 20
 
@@ -184,10 +186,10 @@ def test_htmx_is_the_published_file() -> None:
 async def test_htmx_needs_nothing_that_the_policy_forbids(browser: httpx.AsyncClient) -> None:
     response = await browser.get("/protocols")
     page = Shown(response.text)
-    (config,) = [given["content"] for given in page.all("meta") if given.get("name") == "htmx-config"]
+    (config,) = [attributes["content"] for attributes in page.all("meta") if attributes.get("name") == "htmx-config"]
     assert '"allowEval":false' in config and '"includeIndicatorStyles":false' in config
     assert "unsafe" not in response.headers["content-security-policy"]
     assert not re.search(r"hx-on|js:|<style|style=|<script>", response.text)
-    (form,) = [given for given in page.all("form") if given.get("id") == "search"]
+    (form,) = [attributes for attributes in page.all("form") if attributes.get("id") == "search"]
     assert (form["hx-get"], form["hx-select"], form["hx-push-url"]) == ("/protocols", "#results", "true")
-    assert any(given.get("role") == "status" and given.get("id") == "found" for given in page.all("p"))
+    assert any(attributes.get("role") == "status" and attributes.get("id") == "found" for attributes in page.all("p"))

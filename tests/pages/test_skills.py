@@ -13,8 +13,8 @@ import pytest
 import yaml
 from http_api import described, publish, say
 from pages_read import browsing, everybody_reports
-from registries import ORIGIN, Publication, Web, ballot, blob, publication
-from signers import Signer, domain_signer
+from registries import Publication, Web, ballot, blob, publication
+from signers import ORIGIN, Signer, domain_signer
 
 from treaty_consensus import kinds
 from treaty_registry.registry import Registry
@@ -64,7 +64,7 @@ def with_front(agent: Signer, name: str, front: str) -> Publication:
     return Publication(body, document, plain.card)
 
 
-@pytest.mark.threat(400)
+@pytest.mark.threat(403)
 async def test_only_elected_protocols_are_skills_of_a_registry(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
@@ -89,7 +89,7 @@ async def test_only_elected_protocols_are_skills_of_a_registry(
     assert await skills(browser) == {}
 
 
-@pytest.mark.threat(400)
+@pytest.mark.threat(403)
 async def test_a_namespace_lists_what_it_published_and_no_front_matter_of_a_stranger_gives_permissions(
     browser: httpx.AsyncClient, agents: list[Signer]
 ) -> None:

@@ -55,8 +55,8 @@ async def test_from_a_search_to_a_verified_proof(registry: Registry, web: Web, b
     people = [look.person for look in LOOKS]
     web.serve(*AGENTS, *people)
     draft = Draft()
-    for made, agent in zip(MADE, AGENTS, strict=False):
-        draft.publish(agent, made)
+    for offer, agent in zip(MADE, AGENTS, strict=False):
+        draft.publish(agent, offer)
     await draft.log(registry)
     await _report(registry, people, 0)
     assert await registry.decide()
@@ -77,8 +77,8 @@ async def test_from_a_search_to_a_verified_proof(registry: Registry, web: Web, b
             assert watch.says(statement.parse(leaf).signatures[0])
             assert not watch.says(secret) and not watch.errors
             # htmx keeps the address of a search; a key is kept nowhere.
-            kept = await page.evaluate("[...Object.keys(localStorage), ...Object.keys(sessionStorage), document.cookie]")
-            assert set(kept) <= {"htmx-current-path-for-history", ""}
+            evaluation = await page.evaluate("[...Object.keys(localStorage), ...Object.keys(sessionStorage), document.cookie]")
+            assert set(evaluation) <= {"htmx-current-path-for-history", ""}
             await context.close()
 
 
@@ -86,10 +86,10 @@ async def _report(registry: Registry, people: list[Signer], epoch: int) -> None:
     """Log that each pair of agents agreed on each protocol in this epoch."""
     note, draft = registry.head.note.decode(), Draft()
     agents = [*AGENTS, *people]
-    for made in MADE:
+    for offer in MADE:
         for first, second in _pairs(agents):
-            nid = canonical.hex_digest(f"{epoch} {made.body.uri} {first.did} {second.did}".encode())
-            body = kinds.Report(TOPIC, nid, made.body.document.sha256, "agreed", epoch, note)
+            nid = canonical.hex_digest(f"{epoch} {offer.body.uri} {first.did} {second.did}".encode())
+            body = kinds.Report(TOPIC, nid, offer.body.document.sha256, "agreed", epoch, note)
             draft.statements.append(signed(body, first, second))
     await draft.log(registry)
 
@@ -133,11 +133,11 @@ async def _vote(page: Page, look: Look, web: Web, epoch: int, folder: Path) -> b
     return Identity.load(path).private_key.private_bytes_raw()
 
 
-def _add_key(web: Web, did: str, shown: str) -> None:
+def _add_key(web: Web, did: str, text: str) -> None:
     """Serve the document that the page shows, beside the key of the agent."""
-    former, document = json.loads(web.documents[did]), json.loads(shown)
+    data, document = json.loads(web.documents[did]), json.loads(text)
     for name in ("verificationMethod", "authentication"):
-        document[name] += former[name]
+        document[name] += data[name]
     web.documents[did] = json.dumps(document).encode()
 
 

@@ -43,18 +43,18 @@ def operator(registry: Registry, tmp_path: Path) -> Operator:
 @pytest.fixture
 def agents(web: Web) -> list[Signer]:
     """Four agents with domains."""
-    found = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
-    web.serve(*found)
-    return found
+    signers = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta")]
+    web.serve(*signers)
+    return signers
 
 
 async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> tuple[str, str]:
     """Elect the first of two documents in epoch 2, over a second candidate. Return both."""
     one, two = publication(agents[0], "first"), publication(agents[1], "second")
     documents = []
-    for agent, made in ((agents[0], one), (agents[1], two)):
-        await publish(browser, agent, made)
-        documents.append(made.body.document.sha256)
+    for agent, statement in ((agents[0], one), (agents[1], two)):
+        await publish(browser, agent, statement)
+        documents.append(statement.body.document.sha256)
     for epoch in range(3):
         await everybody_reports(registry, agents[:3], documents[0], epoch)
         for second in agents[:3]:
@@ -67,15 +67,15 @@ async def elected(browser: httpx.AsyncClient, registry: Registry, agents: list[S
     return documents[0], documents[1]
 
 
-async def test_before_the_first_decision_it_says_which_reports_are_missing(
+async def test_missing_reports_are_shown_before_the_first_decision(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
-    made = publication(agents[0])
-    await publish(browser, agents[0], made)
+    statement = publication(agents[0])
+    await publish(browser, agents[0], statement)
     page = await read(browser, PATH)
     assert "Nothing is decided here yet" in page.text
     assert "No pair of agents reported that it works. A candidate needs 3. 3 more must report it" in page.text
-    await everybody_reports(registry, agents[:2], made.body.document.sha256, 0)
+    await everybody_reports(registry, agents[:2], statement.body.document.sha256, 0)
     page = await read(browser, PATH)
     assert "1 pair of agents reported that it works. A candidate needs 3. 2 more must report it" in page.text
     assert [name for name in page.charts if name.startswith("The states")] == page.charts, "there is nothing else to draw"
@@ -88,8 +88,8 @@ async def test_one_sentence_says_what_to_speak_and_why(
 ) -> None:
     await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    told = "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
-    assert told in page.text
+    sentence = "Speak alpha.example/first 1.0: it has been the consensus since epoch 2, preferred to the other candidate."
+    assert sentence in page.text
     assert page.links["alpha.example/first 1.0"] == "/protocols/alpha.example/first/1.0"
     assert f"treaty audit '{registry.base_url}#{registry.log_key}' --topic {TOPIC}" in page.text
     assert "since epoch 2 alpha.example/first 1.0" in page.text
@@ -105,8 +105,8 @@ async def test_a_consensus_that_was_taken_back_is_not_recommended(
     assert "The elected protocol, alpha.example/first 1.0, was revoked by its publisher. Agents refuse it." in page.text
     assert "Its publisher names bravo.example/second 1.0 instead." in page.text
     assert f"treaty fetch {successor}" in page.text
-    for told in ("Speak ", f"treaty fetch {uri}", "every condition to stay"):
-        assert told not in page.text
+    for words in ("Speak ", f"treaty fetch {uri}", "every condition to stay"):
+        assert words not in page.text
     for path in ("/", "/topics"):
         listed = await read(browser, path)
         assert "alpha.example/first 1.0 was taken back; its publisher names bravo.example/second 1.0" in listed.text
@@ -117,7 +117,7 @@ async def test_a_consensus_that_was_taken_back_is_not_recommended(
     assert "Speak bravo.example/second 1.0" in (await read(browser, PATH)).text, "it inherits the votes"
 
 
-async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
+async def test_a_consensus_is_not_preferred_to_an_equal_candidate(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     one, two = await elected(browser, registry, agents)
@@ -133,10 +133,10 @@ async def test_a_consensus_is_not_preferred_to_a_candidate_with_as_many_votes(
 async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     browser: httpx.AsyncClient, registry: Registry, web: Web, agents: list[Signer]
 ) -> None:
-    made, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
-    document = made.body.document.sha256
-    base = kinds.Base(made.body.uri, document)
-    await publish(browser, agents[0], made)
+    statement, release = publication(agents[0], "first"), publication(agents[0], "first", "1.1")
+    document = statement.body.document.sha256
+    base = kinds.Base(statement.body.uri, document)
+    await publish(browser, agents[0], statement)
     await publish(browser, agents[0], replace(release, body=msgspec.structs.replace(release.body, base=base)))
     await say(browser, agents[0], ballot(registry, 0, release.body.document.sha256))
     for epoch in range(3):
@@ -155,9 +155,9 @@ async def test_a_consensus_says_how_strong_it_is_and_how_few_decide(
     web.serve(*newcomers)
     for newcomer in newcomers:
         await say(browser, newcomer, kinds.Ballot("other/topic", 0, ((kinds.NONE,),), registry.head.note.decode()))
-    for uri in (made.body.uri, release.body.uri):
+    for uri in (statement.body.uri, release.body.uri):
         await say(
-            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == made.body.uri else None)
+            browser, agents[0], kinds.Status(uri, "deprecated", successor=release.body.uri if uri == statement.body.uri else None)
         )
     await everybody_reports(registry, agents[:3], document, 3)
     await registry.decide()
@@ -177,8 +177,8 @@ async def test_the_numbers_are_those_of_the_decision(
 ) -> None:
     documents = await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
-    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    answer = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(answer["decision"]["transcript"], Transcript)
     order = [documents[0], documents[1], "none"]
     assert transcript.order == order
     choices = [*(candidate.hash for candidate in transcript.candidates), "none"]
@@ -190,28 +190,28 @@ async def test_the_numbers_are_those_of_the_decision(
         expected[place] = "–"
         assert matrix[place + 1][1:] == expected
     for link, target in (
-        (f"leaf {shown['decision']['index']}", f"/statements/{shown['decision']['statement']}"),
-        ("its proof in the log", f"/proofs/{shown['decision']['statement']}"),
+        (f"leaf {answer['decision']['index']}", f"/statements/{answer['decision']['statement']}"),
+        ("its proof in the log", f"/proofs/{answer['decision']['statement']}"),
     ):
         assert page.links[link] == target
         assert (await browser.get(target)).status_code == 200
     (transcript_link,) = (href for text, href in page.links.items() if text.endswith(("bytes", "KiB")))
-    assert json.loads((await browser.get(transcript_link)).content) == shown["decision"]["transcript"]
+    assert json.loads((await browser.get(transcript_link)).content) == answer["decision"]["transcript"]
 
 
-async def test_a_loser_learns_who_beat_it_and_which_conditions_it_lacks(
+async def test_a_loser_learns_its_victor_and_lacking_conditions(
     browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]
 ) -> None:
     await elected(browser, registry, agents)
     page = await read(browser, PATH)
-    shown = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
-    transcript = msgspec.convert(shown["decision"]["transcript"], Transcript)
+    answer = (await browser.get(PATH, headers={"Accept": "application/json"})).json()
+    transcript = msgspec.convert(answer["decision"]["transcript"], Transcript)
     assert "It lost: 75.0 % of all votes prefer alpha.example/first 1.0, 25.0 % this." in page.text
-    names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in shown["candidates"]}
+    names = {candidate["hash"]: parse_protocol_uri(candidate["uris"][0]).label for candidate in answer["candidates"]}
     loser = next(candidate for candidate in transcript.candidates if candidate.state != "consensus")
-    said = [*reasons.reasons(loser, transcript, names)]
-    assert said
-    assert all(f"It {reason}." in page.text for reason in said), "the sentences of `treaty topic --explain`"
+    sentences = [*reasons.reasons(loser, transcript, names)]
+    assert sentences
+    assert all(f"It {reason}." in page.text for reason in sentences), "the sentences of `treaty topic --explain`"
 
 
 async def test_support_is_shown_by_cluster_by_voter_and_over_epochs(
@@ -234,8 +234,8 @@ async def test_a_withdrawn_transcript_leaves_the_answer(
 ) -> None:
     await elected(browser, registry, agents)
     digest = await registry.pool.fetchval("select transcript from decisions order by index desc limit 1")
-    made = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
-    assert (await post(browser, made.statement)).status_code == 201
+    withdrawal = operator.state(kinds.Withdrawal(digest.hex(), "personal"), issued=registry.clock())
+    assert (await post(browser, withdrawal.statement)).status_code == 201
     page = await read(browser, PATH)
     assert "Speak alpha.example/first 1.0: it has been the consensus since epoch 2." in page.text
     assert "The transcript of this decision was withdrawn." in page.text
@@ -243,10 +243,10 @@ async def test_a_withdrawn_transcript_leaves_the_answer(
 
 
 async def test_titles_cannot_break_out(browser: httpx.AsyncClient, registry: Registry, agents: list[Signer]) -> None:
-    made = described(agents[0], "evil", title=HOSTILE, summary=HOSTILE, topic=TOPIC)
-    await publish(browser, agents[0], made)
+    statement = described(agents[0], "evil", title=HOSTILE, summary=HOSTILE, topic=TOPIC)
+    await publish(browser, agents[0], statement)
     for epoch in range(2):
-        await everybody_reports(registry, agents[:3], made.body.document.sha256, epoch)
+        await everybody_reports(registry, agents[:3], statement.body.document.sha256, epoch)
         await registry.decide()
         page = await read(browser, PATH)
         assert HOSTILE in page.text

@@ -39,10 +39,10 @@ def alice(web: Web) -> Signer:
 async def test_two_versions_are_compared_line_by_line_and_word_by_word(api: httpx.AsyncClient, alice: Signer) -> None:
     await publish_text(api, alice, "# Greeting\n\nAsk once.\n\nEnd.\n")
     await publish_text(api, alice, "# Greeting\n\nAsk twice.\n\nEnd.\nMore <b>.\n", version="1.1")
-    shown = await page(api, f"{PATH}?from=1.0&to=1.1")
-    assert (shown.all("del")[0].text, shown.all("ins")[0].text) == ("once", "twice")
-    assert [element.text for element in shown.all("ins")] == ["twice", "More <b>."]
-    assert "+2 −1 lines" in shown.section("document")
+    view = await page(api, f"{PATH}?from=1.0&to=1.1")
+    assert (view.all("del")[0].text, view.all("ins")[0].text) == ("once", "twice")
+    assert [element.text for element in view.all("ins")] == ["twice", "More <b>."]
+    assert "+2 −1 lines" in view.section("document")
     back = await page(api, f"{PATH}?from=1.1&to=1.0")
     assert [element.text for element in back.all("del")] == ["twice", "More <b>."]
 
@@ -63,7 +63,7 @@ async def test_operations_are_compared_as_facts(api: httpx.AsyncClient, alice: S
     }
     await attach(api, alice, await publish_text(api, alice, "# 1\n"), FORMLESS)
     await attach(api, alice, await publish_text(api, alice, "# 2\n", version="1.1"), {"operations": changed, "roles": roles})
-    told = (await page(api, f"{PATH}?from=1.0&to=1.1")).section("operations")
+    section = (await page(api, f"{PATH}?from=1.0&to=1.1")).section("operations")
     for fact in (
         "may no longer be repeated",
         "timeout: 10 s → 20 s",
@@ -74,20 +74,20 @@ async def test_operations_are_compared_as_facts(api: httpx.AsyncClient, alice: S
         "arguments: name: string → integer",
         "wave added",
     ):
-        assert fact in told, fact
+        assert fact in section, fact
     assert "wave removed" in (await page(api, f"{PATH}?from=1.1&to=1.0")).section("operations")
 
 
 async def test_equal_documents_and_missing_handlers_are_said(api: httpx.AsyncClient, alice: Signer) -> None:
     await attach(api, alice, await publish_text(api, alice, "# 1\n"), MANIFEST)
     await publish_text(api, alice, "# 1\n", version="1.1")
-    shown = await page(api, f"{PATH}?from=1.0&to=1.1")
-    assert "the same document, byte for byte" in shown.section("document")
-    assert "The operations cannot be compared." in shown.section("operations")
+    view = await page(api, f"{PATH}?from=1.0&to=1.1")
+    assert "the same document, byte for byte" in view.section("document")
+    assert "The operations cannot be compared." in view.section("operations")
     await attach(api, alice, await publish_text(api, alice, "# 1\r\n", version="1.2"), MANIFEST)
-    shown = await page(api, f"{PATH}?from=1.0&to=1.2")
-    assert "only in the ends of their lines" in shown.section("document")
-    assert "All operations are the same" in shown.section("operations")
+    view = await page(api, f"{PATH}?from=1.0&to=1.2")
+    assert "only in the ends of their lines" in view.section("document")
+    assert "All operations are the same" in view.section("operations")
 
 
 async def test_the_form_proposes_the_newest_change(api: httpx.AsyncClient, alice: Signer) -> None:
@@ -95,10 +95,10 @@ async def test_the_form_proposes_the_newest_change(api: httpx.AsyncClient, alice
     assert not (await page(api, PATH)).all("form", class_="compare")
     for version in ("1.1", "1.2"):
         await publish_text(api, alice, f"# {version}\n", version=version)
-    shown = await page(api, PATH)
-    assert [option.text for option in shown.all("option") if "selected" in option.attributes] == ["1.1", "1.2"]
-    shown = await page(api, f"{PATH}?from=1.0&to=1.2")
-    assert [option.text for option in shown.all("option") if "selected" in option.attributes] == ["1.0", "1.2"]
+    view = await page(api, PATH)
+    assert [option.text for option in view.all("option") if "selected" in option.attributes] == ["1.1", "1.2"]
+    view = await page(api, f"{PATH}?from=1.0&to=1.2")
+    assert [option.text for option in view.all("option") if "selected" in option.attributes] == ["1.0", "1.2"]
     assert "A newer version is published" in (await page(api, f"{PATH}/1.0")).all("p", class_="notice")[0].text
     assert not (await page(api, f"{PATH}/1.2")).all("p", class_="notice")
 
@@ -137,37 +137,39 @@ def test_hostile_documents_are_compared_within_bounds() -> None:
         (b"", b"\n"),
     ]
     for old, new in hostile:
-        found = compare(old, new)
-        assert len(found.rows) <= MAX_ROWS
-        assert found.is_cut == (old.count(b"\n") >= MAX_LINES or new.count(b"\n") >= MAX_LINES or len(found.rows) == MAX_ROWS)
+        differences = compare(old, new)
+        assert len(differences.rows) <= MAX_ROWS
+        assert differences.is_cut == (
+            old.count(b"\n") >= MAX_LINES or new.count(b"\n") >= MAX_LINES or len(differences.rows) == MAX_ROWS
+        )
 
 
 def test_every_row_can_be_read_back() -> None:
     draw = random.Random(7)
     for _ in range(200):
         old, new = [[draw.choice(["a b c", "a b", "c", "", "a x c"]) for _ in range(draw.randrange(1, 12))] for _ in range(2)]
-        found = compare("\n".join([*old, ""]).encode(), "\n".join([*new, ""]).encode())
-        for row in found.rows:
+        differences = compare("\n".join([*old, ""]).encode(), "\n".join([*new, ""]).encode())
+        for row in differences.rows:
             if row.old:
                 assert "".join(piece.text for piece in row.before) == old[row.old - 1]
             if row.new:
                 assert "".join(piece.text for piece in row.after) == new[row.new - 1]
-        gone = {row.old for row in found.rows if row.kind in ("removed", "changed")}
-        come = {row.new for row in found.rows if row.kind in ("added", "changed")}
-        kept = [line for number, line in enumerate(old, 1) if number not in gone]
-        assert kept == [line for number, line in enumerate(new, 1) if number not in come]
+        gone = {row.old for row in differences.rows if row.kind in ("removed", "changed")}
+        come = {row.new for row in differences.rows if row.kind in ("added", "changed")}
+        lines = [line for number, line in enumerate(old, 1) if number not in gone]
+        assert lines == [line for number, line in enumerate(new, 1) if number not in come]
 
 
 async def test_a_hash_leads_to_all_its_protocols(api: httpx.AsyncClient, alice: Signer) -> None:
-    made = await publish_text(api, alice, "# 1\n", title="<i>One</i>")
+    publication = await publish_text(api, alice, "# 1\n", title="<i>One</i>")
     await publish_text(api, alice, "# 1\n", version="1.1")
-    shown = await page(api, f"/hashes/{made.body.document.sha256}")
-    assert {f"{PATH}/1.0", f"{PATH}/1.1"} <= set(shown.links())
-    assert "2 protocols have this document" in shown.all("h1")[0].text
-    assert not shown.all("i")
+    view = await page(api, f"/hashes/{publication.body.document.sha256}")
+    assert {f"{PATH}/1.0", f"{PATH}/1.1"} <= set(view.links())
+    assert "2 protocols have this document" in view.all("h1")[0].text
+    assert not view.all("i")
     await page(api, f"/hashes/{'0' * 64}", 404)
     await page(api, "/hashes/x", 400)
-    assert (await api.get(f"/hashes/{made.body.document.sha256}")).headers["content-type"] == "application/json"
+    assert (await api.get(f"/hashes/{publication.body.document.sha256}")).headers["content-type"] == "application/json"
 
 
 async def test_a_name_is_resolved_with_the_strength_of_its_claim(api: httpx.AsyncClient, alice: Signer) -> None:
@@ -187,9 +189,9 @@ async def test_a_name_is_resolved_with_the_strength_of_its_claim(api: httpx.Asyn
     ):
         response = await api.get("/resolve", params={"uri": name}, headers=BROWSER)
         assert response.status_code == 200
-        shown = await page(api, str(response.url).removeprefix(f"https://{ORIGIN}"))
-        assert [element.text for element in shown.all("span", class_="state")] == states, name
-        assert shown.all("input", type="text")[0].attributes["value"] == name
+        view = await page(api, str(response.url).removeprefix(f"https://{ORIGIN}"))
+        assert [element.text for element in view.all("span", class_="state")] == states, name
+        assert view.all("input", type="text")[0].attributes["value"] == name
     history = (await page(api, "/protocols/alice.example/product-info/1.0")).section("history")
     assert "https://alice.example/spec verified: the publisher's own domain" in history
     assert "https://elsewhere.example/spec a claim" in history

@@ -56,8 +56,8 @@ class Walk:
     faults: dict[str, list[str]] = field(default_factory=dict)
     pages: int = 0
 
-    def note(self, kind: str, path: str, *found: object) -> None:
-        self.faults.setdefault(kind, []).extend(f"{path}: {one}" for one in found)
+    def note(self, kind: str, path: str, *details: object) -> None:
+        self.faults.setdefault(kind, []).extend(f"{path}: {one}" for one in details)
 
     def assert_none(self, kind: str) -> None:
         assert self.pages > (50 if FULL else 6)
@@ -98,24 +98,24 @@ class Window:
 @pytest.fixture(scope="module")
 def walk(window: Browser, populated: str, empty: str, axe: str) -> Walk:
     """All pages of a registry, and those of an empty one."""
-    found = Walk()
+    walk = Walk()
     scripted = Window(window.new_page(reduced_motion="reduce"))
     plain = Window(window.new_page(java_script_enabled=False, viewport={"width": 360, "height": 900}))
     for url in (populated, empty) if FULL else (populated,):
         for path, row in kinds(paths(url, empty=url == empty))[:: 1 if FULL else 2]:
-            found.pages += 1
+            walk.pages += 1
             name = path if url == populated else f"{path} (empty)"
             scripted.show(url, path, row)
             texts = scripted.texts()
-            _look(scripted, axe, found, name)
-            _tab_through(scripted.page, found, name)
-            found.note("error", name, *scripted.errors)
+            _look(scripted, axe, walk, name)
+            _tab_through(scripted.page, walk, name)
+            walk.note("error", name, *scripted.errors)
             plain.show(url, path, row)
-            _read_plain(plain, texts, found, name)
-    return found
+            _read_plain(plain, texts, walk, name)
+    return walk
 
 
-def _look(window: Window, axe: str, found: Walk, name: str) -> None:
+def _look(window: Window, axe: str, walk: Walk, name: str) -> None:
     page = window.page
     page.evaluate(axe)
     for width, theme in LOOKS:
@@ -124,40 +124,40 @@ def _look(window: Window, axe: str, found: Walk, name: str) -> None:
         page.evaluate(FRAME)  # scripts that watch sizes run before a frame is drawn
         look = f"{name} at {width}, {theme}"
         if (wide := page.evaluate(SCROLLED)) > width:
-            found.note("width", look, f"{wide} pixels wide")
-        found.note("axe", look, *map(_told, page.evaluate(AXE, RULES)["violations"]))
-    found.note("motion", name, *page.evaluate(MOVING))
+            walk.note("width", look, f"{wide} pixels wide")
+        walk.note("axe", look, *map(_told, page.evaluate(AXE, RULES)["violations"]))
+    walk.note("motion", name, *page.evaluate(MOVING))
 
 
 def _told(violation: Mapping[str, Any]) -> str:
     return f"{violation['id']}: " + "; ".join(node["html"][:160] for node in violation["nodes"][:3])
 
 
-def _tab_through(page: Page, found: Walk, name: str) -> None:
+def _tab_through(page: Page, walk: Walk, name: str) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     page.evaluate(WATCH)
     for _ in range(int(page.evaluate(f"({REACHABLE})().length")) + 20):
         page.keyboard.press("Tab")
-    found.note("unreached", name, *page.evaluate(MISSED))
-    found.note("unseen focus", name, *page.evaluate("window.invisible"))
+    walk.note("unreached", name, *page.evaluate(MISSED))
+    walk.note("unseen focus", name, *page.evaluate("window.invisible"))
 
 
-def _read_plain(window: Window, texts: set[str], found: Walk, name: str) -> None:
+def _read_plain(window: Window, texts: set[str], walk: Walk, name: str) -> None:
     if not window.page.locator("h1").first.is_visible():
-        found.note("plain", name, "no heading")
+        walk.note("plain", name, "no heading")
     if (wide := window.page.evaluate(SCROLLED)) > 360:
-        found.note("plain", name, f"{wide} pixels wide")
+        walk.note("plain", name, f"{wide} pixels wide")
     # Scripts fill the form of a ballot and find words of the documentation. Every other text stands in the page itself.
     if not name.startswith(("/ballots", "/docs/search")) and (missing := texts - window.texts()):
-        found.note("plain", name, f"only with JavaScript: {sorted(missing)[:5]}")
+        walk.note("plain", name, f"only with JavaScript: {sorted(missing)[:5]}")
 
 
 def test_axe_finds_what_is_wrong(window: Browser, axe: str) -> None:
     page = window.new_page()
     page.set_content('<img src="data:,"><p style="color:#ccc;background:#fff">pale</p><button></button>')
     page.evaluate(axe)
-    found = {violation["id"] for violation in page.evaluate(AXE, RULES)["violations"]}
-    assert {"image-alt", "color-contrast", "button-name", "html-has-lang"} <= found
+    violations = {violation["id"] for violation in page.evaluate(AXE, RULES)["violations"]}
+    assert {"image-alt", "color-contrast", "button-name", "html-has-lang"} <= violations
     page.close()
 
 

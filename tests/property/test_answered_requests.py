@@ -23,16 +23,16 @@ ANSWERS = st.tuples(
 @given(st.lists(ANSWERS, max_size=30), st.integers(0, 3))
 def test_they_are_those_of_prometheus_client(answers: list[tuple[str, str, int, float]], under_way: int) -> None:
     plain, reference = CollectorRegistry(), CollectorRegistry()
-    counted = AnsweredRequests(BOUNDS)
-    plain.register(counted)
+    answered_requests = AnsweredRequests(BOUNDS)
+    plain.register(answered_requests)
     requests = Counter("treaty_http_requests", "Answered requests.", ["group", "method", "status"], registry=reference)
     text = "Seconds from the head of a request to the last byte of its answer."
     seconds = Histogram("treaty_http_request_seconds", text, ["group"], buckets=BOUNDS, registry=reference)
     for group, method, status, took in answers:
-        counted.count(group, method, status, took)
+        answered_requests.count(group, method, status, took)
         requests.labels(group, method, str(status)).inc()
         seconds.labels(group).observe(took)
-    counted.under_way = under_way
+    answered_requests.under_way = under_way
     ours = _lines(plain)
     gauge = "treaty_http_requests_in_flight"
     assert ours - _lines(reference) == {

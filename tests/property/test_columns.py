@@ -61,9 +61,9 @@ class Both:
     def _terms(self) -> Reputation:
         terms = open_parameters(ANCHORS, SUFFIX_LIST).reputation
         assert terms is not None
-        kept, epochs = self._random.choice([1, 2, 16]), self._random.choice([1, 2])
+        most, epochs = self._random.choice([1, 2, 16]), self._random.choice([1, 2])
         return msgspec.structs.replace(
-            terms, max_vouches=kept, acquainted_epochs=epochs, counterparties=self._random.choice([1, 3])
+            terms, max_vouches=most, acquainted_epochs=epochs, counterparties=self._random.choice([1, 3])
         )
 
     def _log(self, leaf: int, epoch: int) -> None:
@@ -81,9 +81,9 @@ class Both:
             key = f"key {leaf}"
             if self.plain.reports and draw.random() < 0.15:
                 _, key, one, other, *_ = draw.choice(self.plain.reports)
-            made = LoggedReport(leaf, key, one, other, topic, document, draw.random() < 0.8, epoch)
-            self.plain.reports.append(made)
-            body = Report(topic, "0" * 64, document, "agreed" if made.agreed else "failed", epoch, "")
+            report = LoggedReport(leaf, key, one, other, topic, document, draw.random() < 0.8, epoch)
+            self.plain.reports.append(report)
+            body = Report(topic, "0" * 64, document, "agreed" if report.agreed else "failed", epoch, "")
             self.evidence.reports.add(key, body, (parse_did(one), parse_did(other)), leaf, epoch)
 
     def weights(self) -> dict[str, int]:
@@ -105,8 +105,8 @@ def test_columns_select_what_loops_select(seed: int, size: int, epoch: int) -> N
     vouches = both.evidence.vouches.counted(4 + epoch, acquainted, both.terms, HORIZON)
     names = tuple(sorted(DOMAINS))
     places = both.directory.places(names)
-    known = graph_of(names, places[vouches.voucher], places[vouches.vouched], vouches.strength)
-    assert edges_of(known) == both.plain.edges(4 + epoch, both.terms, HORIZON)
+    graph = graph_of(names, places[vouches.voucher], places[vouches.vouched], vouches.strength)
+    assert edges_of(graph) == both.plain.edges(4 + epoch, both.terms, HORIZON)
     numbers = np.array([both.directory.number(f"did:wba:{name}") for name in names])
     owners = both.directory.owners(numbers)
     for pair, epochs in both.plain.acquainted().items():
@@ -123,10 +123,10 @@ def test_columns_weigh_and_imply_what_loops_do(seed: int, size: int, withdrawn: 
     vouches = both.evidence.vouches.counted(4, both.evidence.reports.acquainted(), both.terms, HORIZON)
     names = tuple(sorted(DOMAINS[1:]))
     places = both.directory.places(names)
-    known = graph_of(names, places[vouches.voucher], places[vouches.vouched], vouches.strength)
+    graph = graph_of(names, places[vouches.voucher], places[vouches.vouched], vouches.strength)
     clusters = {domain: domain for domain in DOMAINS}
     electorate = Electorate(
-        both.directory, "0" * 64, weights, clusters, eligible_counterparties=eligible, vouches=known, terms=both.terms
+        both.directory, "0" * 64, weights, clusters, eligible_counterparties=eligible, vouches=graph, terms=both.terms
     )
     open_before: dict[str, Implied] = {}
     before: dict[str, Implied] = {}
@@ -139,9 +139,9 @@ def test_columns_weigh_and_imply_what_loops_do(seed: int, size: int, withdrawn: 
                 plain_implied(pairs, None, before, epoch, withdrawn),
             )
             assert before == expected
-            edges = edges_of(known).keys()
+            edges = edges_of(graph).keys()
             expected = plain_implied(pairs, edges, open_before, epoch, withdrawn)
-            open_before = implied_ballots(tally, known, open_before, epoch, withdrawn)
+            open_before = implied_ballots(tally, graph, open_before, epoch, withdrawn)
             assert open_before == expected
             assert tally.agreed_pairs == {document: len(epochs) for document, epochs in pairs.items()}
             agreeing = {name for epochs in pairs.values() for pair, when in epochs.items() if when == epoch for name in pair}

@@ -64,7 +64,7 @@ def test_arbitrary_bytes_are_no_statement(data: bytes) -> None:
 
 
 @given(st.integers(0, len(LEAF) - 1), st.integers(1, 255))
-def test_a_changed_byte_of_a_leaf_is_caught_by_parsing_or_by_the_signatures(position: int, change: int) -> None:
+def test_a_changed_byte_of_a_leaf_is_detected(position: int, change: int) -> None:
     changed = bytearray(LEAF)
     changed[position] ^= change
     with pytest.raises(TreatyError):
@@ -78,14 +78,14 @@ def test_a_truncated_leaf_is_refused(length: int) -> None:
 
 
 @given(st.integers(0, len(FILE) - 1), st.integers(1, 255))
-def test_a_changed_byte_of_a_stamped_statement_is_caught_or_leaves_no_stamp(position: int, change: int) -> None:
+def test_a_changed_byte_of_a_stamped_statement_is_detected(position: int, change: int) -> None:
     changed = bytearray(FILE)
     changed[position] ^= change
     # In the name or the id of the key it is the line of another witness, which nobody verifies.
     with contextlib.suppress(TreatyError):
-        made = Stamped.parse(bytes(changed))
-        statement.verify(made.statement, KEYS)
-        assert made.times([WITNESSES[0].verifier]) == {}
+        stamp = Stamped.parse(bytes(changed))
+        statement.verify(stamp.statement, KEYS)
+        assert stamp.times([WITNESSES[0].verifier]) == {}
 
 
 @given(st.binary(max_size=400))

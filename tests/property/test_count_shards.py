@@ -31,7 +31,7 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
     """The votes of a topic, faded and ripened, explicit and implied; and everybody's cluster."""
     choices = (*CANDIDATES, "unknown", NONE)
     ranks = st.lists(st.integers(0, 3), min_size=len(choices), max_size=len(choices))
-    tiers = ranks.map(lambda made: tuple(tuple(choices[c] for c in tier) for tier in tiered(made)))
+    tiers = ranks.map(lambda draft: tuple(tuple(choices[c] for c in tier) for tier in tiered(draft)))
     voters = [voter(number) for number in range(draw(st.integers(1, 12)))]
     ballots, implied = Ballots(PrincipalDirectory()), {}
     for did in voters:
@@ -44,11 +44,11 @@ def topics(draw: st.DrawFn) -> tuple[Votes, dict[str, str]]:
     return votes(ballots, implied, weights, EPOCH, draw(st.sampled_from([None, 5]))), clusters
 
 
-def rows(made: Votes, chosen: list[int]) -> Votes:
+def rows(votes: Votes, places: list[int]) -> Votes:
     """Some of the votes, in some order."""
-    index = np.array(chosen, dtype=np.int64)
+    index = np.array(places, dtype=np.int64)
     columns = ("ranking", "principal", "weight", "age", "held")
-    return replace(made, **{name: getattr(made, name)[index] for name in columns})
+    return replace(votes, **{name: getattr(votes, name)[index] for name in columns})
 
 
 def plus(one: Count, other: Count) -> Count:
@@ -61,26 +61,26 @@ def plus(one: Count, other: Count) -> Count:
 
 
 @given(topics(), st.randoms(use_true_random=False), st.integers(1, 4))
-def test_shards_add_up_in_any_order(made: tuple[Votes, dict[str, str]], random: Random, shards: int) -> None:
-    cast, clusters = made
+def test_shards_add_up_in_any_order(election: tuple[Votes, dict[str, str]], random: Random, shards: int) -> None:
+    cast, clusters = election
     order = list(range(len(cast.weight)))
     random.shuffle(order)
     parts = [rows(cast, order[shard::shards]) for shard in range(shards)]
     whole, counted = count(cast, CANDIDATES, clusters), [count(part, CANDIDATES, clusters) for part in parts]
     random.shuffle(counted)
-    found = counted[0]
+    sum_of_parts = counted[0]
     for part in counted[1:]:
-        found = plus(found, part)
+        sum_of_parts = plus(sum_of_parts, part)
     # A principal may vote in several shards, so voters do not add up.
-    assert replace(found, voters=[]) == replace(whole, voters=[])
+    assert replace(sum_of_parts, voters=[]) == replace(whole, voters=[])
     assert sum((Counter(approved(approvals(part))) for part in parts), Counter()) == +Counter(approved(approvals(cast)))
     assert np.sum([part.by_principal() for part in parts], axis=0).tolist() == cast.by_principal().tolist()
 
 
 @given(topics())
-def test_no_vote_counts_twice_or_not_at_all(made: tuple[Votes, dict[str, str]]) -> None:
+def test_no_vote_counts_twice_or_not_at_all(election: tuple[Votes, dict[str, str]]) -> None:
     """Each pair of choices divides all the weight into those for it, those against it and those who tie it."""
-    cast, clusters = made
+    cast, clusters = election
     whole = count(cast, CANDIDATES, clusters)
     assert whole.total == sum(cast.weight.tolist()) == sum(cast.by_principal().tolist())
     for a in range(len(CANDIDATES)):
@@ -114,7 +114,7 @@ def decided(script: Script, topics: list[str]) -> list[dict[str, Any] | None]:
     log = LogBuilder()
     log.identify(*log.agents)
     choices = {topic: [*(log.publish(log.agents[n], f"{topic}-{n}", topic=topic) for n in range(2)), NONE] for topic in topics}
-    found = []
+    outcomes_of = []
     for epoch in script:
         for topic, (one, other), document, order in epoch:
             if topic in topics:
@@ -122,8 +122,8 @@ def decided(script: Script, topics: list[str]) -> list[dict[str, Any] | None]:
                 log.vote(log.agents[one], *(choices[topic][choice] for choice in order), topic=topic)
         due = {due.decision.topic: due.transcript for due in log.replay.decide()}.get(topics[0])
         log.close()
-        found.append(outcome(parse_json(due, limit=2**20)) if due else None)
-    return found
+        outcomes_of.append(outcome(parse_json(due, limit=2**20)) if due else None)
+    return outcomes_of
 
 
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])

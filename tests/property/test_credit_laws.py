@@ -44,9 +44,9 @@ class History:
         self.reports: list[list[AgreedReport]] = []
         self.clusters: list[dict[str, str]] = []
         leaf = 0
-        for epoch, (said, elected, labels, barred) in enumerate(history):
+        for epoch, (facts, elected, labels, barred) in enumerate(history):
             clusters = {name: label for name, label in zip(NAMES, labels, strict=True) if name not in barred}
-            counting = [(pair, topic, document) for pair, topic, document in said if clusters.keys() >= set(pair)]
+            counting = [(pair, topic, document) for pair, topic, document in facts if clusters.keys() >= set(pair)]
             reports = [AgreedReport(leaf + place, *report) for place, report in enumerate(counting)]
             leaf += len(reports)
             columns = AgreedReports.of(reports)
@@ -67,7 +67,7 @@ def independent(clusters: dict[str, str], one: Pair, other: Pair) -> bool:
 
 
 @given(histories)
-def test_every_credit_rests_on_a_report_of_ones_own_and_an_independent_one(history: list[_Epoch]) -> None:
+def test_a_credit_rests_on_an_own_and_an_independent_report(history: list[_Epoch]) -> None:
     played = History(history)
     logged = {report.leaf: (epoch, report) for epoch, reports in enumerate(played.reports) for report in reports}
     for epoch, earned in enumerate(played.earned):
@@ -96,7 +96,7 @@ def test_nobody_who_weighs_nothing_earns(history: list[_Epoch]) -> None:
 
 
 @given(histories)
-def test_a_fact_earns_each_of_its_reporters_one_credit_of_each_kind_until_it_has_faded(history: list[_Epoch]) -> None:
+def test_a_fact_earns_each_reporter_one_credit_of_a_kind(history: list[_Epoch]) -> None:
     played = History(history)
     reported: dict[tuple[str, str, str], int] = {}
     elected: dict[tuple[str, str, str], int] = {}
@@ -125,11 +125,11 @@ def test_amounts_follow_from_what_each_credit_says_of_itself(history: list[_Epoc
 
 @given(histories)
 def test_what_two_principals_give_each_other_is_bounded(history: list[_Epoch]) -> None:
-    given: dict[tuple[str, str], list[EarnedCredit]] = {}
+    credits_of: dict[tuple[str, str], list[EarnedCredit]] = {}
     for earned in History(history).earned:
         for credit in earned:
-            given.setdefault((credit.principal, credit.corroborator), []).append(credit)
-    for credits in given.values():
+            credits_of.setdefault((credit.principal, credit.corroborator), []).append(credit)
+    for credits in credits_of.values():
         whole = max(ONE // TERMS.report_share if c.reason == "reported" else ONE >> c.earlier for c in credits)
         assert sum(credit.amount for credit in credits) <= bound(whole, len(credits))
 
@@ -149,7 +149,7 @@ def test_standing_is_the_sum_of_what_has_not_faded(history: list[_Epoch]) -> Non
 
 @given(histories, st.randoms())
 def test_the_order_within_an_epoch_does_not_decide_who_earns(history: list[_Epoch], random: Random) -> None:
-    shuffled = [(random.sample(said, len(said)), elected, labels, barred) for said, elected, labels, barred in history]
+    shuffled = [(random.sample(facts, len(facts)), elected, labels, barred) for facts, elected, labels, barred in history]
     for one, other in zip(History(history).earned, History(shuffled).earned, strict=True):
         key = [{(c.principal, c.reason, c.topic, c.document) for c in earned} for earned in (one, other)]
         assert key[0] == key[1]
@@ -157,8 +157,8 @@ def test_the_order_within_an_epoch_does_not_decide_who_earns(history: list[_Epoc
 
 @given(histories)
 def test_other_documents_do_not_decide_who_earns_for_this_one(history: list[_Epoch]) -> None:
-    about = [[fact for fact in said if fact[1:] == ("one", "x")] for said, *_ in history]
-    alone = [(said, *rest[1:]) for said, rest in zip(about, history, strict=True)]
+    about = [[fact for fact in facts if fact[1:] == ("one", "x")] for facts, *_ in history]
+    alone = [(facts, *rest[1:]) for facts, rest in zip(about, history, strict=True)]
     for both, one in zip(History(history).earned, History(alone).earned, strict=True):
         assert [(c.principal, c.reason) for c in both if (c.topic, c.document) == ("one", "x")] == [
             (c.principal, c.reason) for c in one if (c.topic, c.document) == ("one", "x")
@@ -184,9 +184,9 @@ def test_a_quiet_time_forgets_everything_but_who_shared(history: list[_Epoch]) -
     assert not len(credits.earned)
     # No claim is left: a report of the same fact by one pair alone earns nothing.
     pair, other = Pair.of("a", "b"), Pair.of("c", "d")
-    known = [AgreedReport(1000 + place, pair, *fact) for place, fact in enumerate(product(["one", "two"], ["x", "y"]))]
+    reports_of = [AgreedReport(1000 + place, pair, *fact) for place, fact in enumerate(product(["one", "two"], ["x", "y"]))]
     clusters = dict(zip(NAMES, NAMES, strict=True))
-    credits, earned = credits.close(end + 1, clusters, AgreedReports.of(known), TERMS, HORIZON, {})
+    credits, earned = credits.close(end + 1, clusters, AgreedReports.of(reports_of), TERMS, HORIZON, {})
     assert not len(earned)
     # The number of credits that two principals shared is kept.
     before = Counter((c.principal, c.corroborator) for epoch in played.earned for c in epoch)

@@ -56,17 +56,17 @@ VALUES = st.recursive(
 )
 
 
-def check(found: CollectionPage | AgentDescription) -> None:
-    if isinstance(found, CollectionPage):
-        assert all(url.startswith("https:") for url in [*found.items, *([found.next] if found.next else [])])
+def check(document: CollectionPage | AgentDescription) -> None:
+    if isinstance(document, CollectionPage):
+        assert all(url.startswith("https:") for url in [*document.items, *([document.next] if document.next else [])])
         return
-    assert len(found.addresses) <= parsing.MAX_ADDRESSES
-    assert len(found.protocols) <= parsing.MAX_PROTOCOLS
-    assert all(parsing.is_address(address) for address in found.addresses)
-    assert len(set(found.uris)) == len(found.uris)
-    assert all(1 <= len(uri) <= 512 and uri.isascii() and uri.isprintable() and " " not in uri for uri in found.uris)
-    assert (found.name + found.description + "".join(protocol.version for protocol in found.protocols)).isprintable()
-    assert found.did == "" or parse_did(found.did).text == found.did
+    assert len(document.addresses) <= parsing.MAX_ADDRESSES
+    assert len(document.protocols) <= parsing.MAX_PROTOCOLS
+    assert all(parsing.is_address(address) for address in document.addresses)
+    assert len(set(document.uris)) == len(document.uris)
+    assert all(1 <= len(uri) <= 512 and uri.isascii() and uri.isprintable() and " " not in uri for uri in document.uris)
+    assert (document.name + document.description + "".join(protocol.version for protocol in document.protocols)).isprintable()
+    assert document.did == "" or parse_did(document.did).text == document.did
 
 
 @given(st.one_of(st.binary(max_size=200), VALUES.map(lambda value: json.dumps(value).encode())))
@@ -103,8 +103,8 @@ def test_what_is_described_is_read_again(protocols: tuple[OfferedProtocol, ...],
     facts = AgentFacts(DID.text, addresses, protocols, description=text)
     documents = describe(facts)
     for path in ("/ad.json", "/.well-known/agent-card.json"):
-        found = parse(documents[path].body, URL)
-        assert isinstance(found, AgentDescription)
-        check(found)
-        assert found.addresses == addresses
-        assert [(p.uri, p.digest) for p in found.protocols] == [(p.uri, p.digest) for p in protocols]
+        document = parse(documents[path].body, URL)
+        assert isinstance(document, AgentDescription)
+        check(document)
+        assert document.addresses == addresses
+        assert [(p.uri, p.digest) for p in document.protocols] == [(p.uri, p.digest) for p in protocols]

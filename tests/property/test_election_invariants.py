@@ -76,8 +76,8 @@ def test_what_weighs_nothing_opens_nothing(actions: list[tuple[str, int, int, st
     assert decided == alone == [TOPIC]
     for name in ("pairwise", "total", "ballots", "voices", "weights", "nominees"):
         assert found[name] == expected[name]
-    counted = [{name: value for name, value in entry.items() if name != "index"} for entry in found["candidates"]]
-    assert counted == [{name: value for name, value in entry.items() if name != "index"} for entry in expected["candidates"]]
+    stripped = [{name: value for name, value in entry.items() if name != "index"} for entry in found["candidates"]]
+    assert stripped == [{name: value for name, value in entry.items() if name != "index"} for entry in expected["candidates"]]
 
 
 # A topic in which nothing changed costs no decision
@@ -93,17 +93,17 @@ steps = st.lists(
 @given(st.lists(steps, min_size=4, max_size=12))
 def test_a_topic_in_which_nothing_changed_costs_no_decision(epochs: list[list[tuple[int, int, str]]]) -> None:
     log = LogBuilder()
-    chosen = [log.candidate(topic, topic=topic) for topic in TOPICS]
-    shown: dict[str, object] = {}
+    candidates = [log.candidate(topic, topic=topic) for topic in TOPICS]
+    by_topic: dict[str, object] = {}
     news = set(TOPICS)
     for actions in [[], *epochs]:
         for number, agent, what in actions:
             one, other = log.agents[agent], log.agents[(agent + 1) % 5]
             news.add(TOPICS[number])
             if what == "report":
-                log.report(one, other, chosen[number], topic=TOPICS[number])
+                log.report(one, other, candidates[number], topic=TOPICS[number])
             else:
-                ballots: dict[str, tuple[str, ...]] = {"vote": (chosen[number],), "none": (NONE,), "withdraw": ()}
+                ballots: dict[str, tuple[str, ...]] = {"vote": (candidates[number],), "none": (NONE,), "withdraw": ()}
                 log.vote(one, *ballots[what], topic=TOPICS[number])
         size = len(log.leaves)
         decided = log.close()
@@ -112,16 +112,16 @@ def test_a_topic_in_which_nothing_changed_costs_no_decision(epochs: list[list[tu
             assert isinstance(transcript, dict)
             suspects = [bool(entry["suspect"]) for entry in transcript["candidates"]]
             now = decision.states, suspects
-            if decision.topic not in news and shown.get(decision.topic) == now:
+            if decision.topic not in news and by_topic.get(decision.topic) == now:
                 assert len(decided) == 1, "it stands in for an epoch in which nothing is decided"
-            shown[decision.topic] = now
+            by_topic[decision.topic] = now
         assert news <= {decision.topic for decision in decided} | quiet(log)
         news = set()
 
 
 def quiet(log: LogBuilder) -> set[str]:
     """Return the topics without a candidate and without a former consensus: news there is no reason for a decision."""
-    found = set()
+    topics = set()
     for topic in TOPICS:
         newest = next(
             parse_json(data, limit=2**20)
@@ -130,8 +130,8 @@ def quiet(log: LogBuilder) -> set[str]:
         )
         assert isinstance(newest, dict)
         if not newest["candidates"] and not newest["former"]:
-            found.add(topic)
-    return found
+            topics.add(topic)
+    return topics
 
 
 # The newest report of a pair is the one that counts, in whichever order they were logged

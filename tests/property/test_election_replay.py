@@ -85,13 +85,13 @@ class Notes:
 
     def contradict(self, which: int, document: int) -> None:
         """Two agents report again what they reported before, with another document."""
-        said = self.reports[which % len(self.reports)]
-        if said.void or said.document == document:
+        report = self.reports[which % len(self.reports)]
+        if report.void or report.document == document:
             return
-        one, other = (self.log.agents[n] for n in said.agents)
-        self.log.report(one, other, self.choices[document], nid=said.nid)
-        said.void = True
-        self.equivocations.append((self.log.epoch, frozenset(said.agents)))
+        one, other = (self.log.agents[n] for n in report.agents)
+        self.log.report(one, other, self.choices[document], nid=report.nid)
+        report.void = True
+        self.equivocations.append((self.log.epoch, frozenset(report.agents)))
 
     def vote(self, agent: int, tiers: Tiered) -> None:
         self.log.vote(self.log.agents[agent], *(tuple(self.choices[c] for c in tier) for tier in tiers))
@@ -108,8 +108,8 @@ class Notes:
         transcript: dict[str, Any] = self.log.newest_transcript()
         assert {name: transcript[name] for name in expected if name != "candidates"} | {
             "candidates": [
-                {name: entry[name] for name in wanted}
-                for entry, wanted in zip(transcript["candidates"], expected["candidates"], strict=True)
+                {name: entry[name] for name in members}
+                for entry, members in zip(transcript["candidates"], expected["candidates"], strict=True)
             ]
         } == expected
         self.decisions.append(decision)
@@ -123,18 +123,18 @@ class Notes:
 
     def counting(self, past: int, outcome: Outcome) -> dict[Pair, int]:
         """The reports of a past epoch that count in the open one: of each pair the first."""
-        counted: dict[Pair, int] = {}
-        for said in self.reports:
-            pair = frozenset(said.agents)
-            if (said.epoch, said.outcome, said.void) == (past, outcome, False) and not pair & self.barred(self.log.epoch):
-                counted.setdefault(pair, said.document)
-        return counted
+        pairs: dict[Pair, int] = {}
+        for report in self.reports:
+            pair = frozenset(report.agents)
+            if (report.epoch, report.outcome, report.void) == (past, outcome, False) and not pair & self.barred(self.log.epoch):
+                pairs.setdefault(pair, report.document)
+        return pairs
 
     def agreed(self) -> list[set[Pair]]:
         """For each document the pairs that agreed on it."""
         epoch = self.log.epoch
-        found = [self.counting(past, "agreed") for past in range(epoch - HORIZON + 1, epoch + 1)]
-        return [{pair for counted in found for pair in counted if counted[pair] == document} for document in range(DOCUMENTS)]
+        by_epoch = [self.counting(past, "agreed") for past in range(epoch - HORIZON + 1, epoch + 1)]
+        return [{pair for pairs in by_epoch for pair in pairs if pairs[pair] == document} for document in range(DOCUMENTS)]
 
     def loyally(self) -> dict[int, tuple[set[int], int]]:
         """For each agent with reports the documents with most counterparties, by the newest report with each, and since when; of
@@ -147,8 +147,8 @@ class Notes:
             met = [sum(agent in pair and newest[pair] == document for pair in newest) for document in range(DOCUMENTS)]
             foremost = {document for document in range(DOCUMENTS) if met[document] == max(met)}
             named, since = self.favourites.get(agent, (set(), epoch))
-            kept = foremost & named or foremost
-            favourites[agent] = kept, since if kept == named else epoch
+            favourite = foremost & named or foremost
+            favourites[agent] = favourite, since if favourite == named else epoch
         return favourites
 
     def recount(self) -> dict[str, Any]:

@@ -109,13 +109,13 @@ def signed(value: dict[str, Any]) -> str:
 def test_any_text_is_a_message_with_one_written_form_or_refused(text: str) -> None:
     is_flow(text)
     try:
-        made = parse(text)
+        message = parse(text)
     except TreatyError as error:
         assert error.code and error.message
         return
-    written = encode(made.message, BUYER)
+    written = encode(message.message, BUYER)
     again = parse(written)
-    assert again.message == made.message
+    assert again.message == message.message
     assert encode(again.message, BUYER) == written
 
 
@@ -186,7 +186,7 @@ CONTEXTS = st.builds(
 
 @settings(deadline=None)
 @given(SUPPORTED, SUPPORTED, CONTEXTS, CONTEXTS, st.frozensets(st.sampled_from("ab")))
-def test_001_08_a_score_is_between_0_and_1_and_the_same_from_either_side(
+def test_001_08_a_score_is_symmetric_between_0_and_1(
     one: Supported, other: Supported, here: ContextInfo, there: ContextInfo, required: frozenset[str]
 ) -> None:
     goal = FlowRequest("x", required=tuple(required), requirements={"dataVolume": "large"})

@@ -117,6 +117,6 @@ def test_a_pattern_has_a_sample_or_is_too_hard(pattern: str, least: int) -> None
 @given(st.lists(st.text(max_size=70), max_size=8))
 def test_names_are_distinct_identifiers(wishes: list[str]) -> None:
     names = OperationNames()
-    found = [names.new(wish) for wish in wishes]
-    assert len({name.lower() for name in found}) == len(wishes)
-    assert all(name.isascii() and name.isidentifier() and len(name) <= 64 for name in found)
+    identifiers = [names.new(wish) for wish in wishes]
+    assert len({name.lower() for name in identifiers}) == len(wishes)
+    assert all(name.isascii() and name.isidentifier() and len(name) <= 64 for name in identifiers)

@@ -212,7 +212,7 @@ def test_two_honest_sides_always_reach_the_same_end(
             wire.deliver(who)
     wire.settle()
     common = any(uri in provides for uri in candidates)
-    confirmed = any(known.confirmable and known.protocol_hash == offered for known in provides.values())
+    confirmed = any(provided.confirmable and provided.protocol_hash == offered for provided in provides.values())
     expected = HelloState.RUNNING if common or confirmed else HelloState.REJECTED
     assert (wire.source.state, wire.destination.state) == (expected, expected)
     assert wire.source.agreement == wire.destination.agreement

@@ -75,8 +75,8 @@ def test_ids_are_the_only_difference_that_is_allowed(data: Any) -> None:
     literals = data.draw(st.lists(st.from_regex(r"\Amsg[0-9]{3}\Z"), min_size=1, max_size=3, unique=True))
     ids = {literal: derive_id(SEED, number) for number, literal in enumerate(literals, 1)}
     pieces = data.draw(st.lists(st.sampled_from(literals) | words, min_size=1, max_size=8))
-    shown, sent = {"m": list(pieces)}, {"m": [ids.get(piece, piece) for piece in pieces]}
-    message = CaseMessage("json", shown)
+    original, sent = {"m": list(pieces)}, {"m": [ids.get(piece, piece) for piece in pieces]}
+    message = CaseMessage("json", original)
     judge = Ids(SEED)
     assert judge.matches(message, CaseMessage("json", sent).data)
     assert judge.fill(message) == CaseMessage("json", sent).data

@@ -43,29 +43,29 @@ class Diary:
 
     def __init__(self, role: str, snapshot: bytes = b"0") -> None:
         self.role = role
-        told, _, self.state = snapshot.partition(b"/")
-        self.invoked = int(told)
+        count, _, self.state = snapshot.partition(b"/")
+        self.invoked = int(count)
 
     def snapshot(self) -> bytes:
         return b"%d/%s" % (self.invoked, self.state)
 
     def handle(self, event: Event) -> list[Effect]:
         self.state = sha256(self.state + repr(event).encode()).digest()
-        told = self.state.hex()
+        text = self.state.hex()
         match event:
             case Opened():
-                return [Audit(text=told)]
+                return [Audit(text=text)]
             case Received() if self.role == "server":
                 self.invoked += 1
-                return [Invoke(call=str(self.invoked), operation="serve", arguments={"told": told})]
+                return [Invoke(call=str(self.invoked), operation="serve", arguments={"told": text})]
             case Received():
-                return [Send(peer=PEER, data=told.encode()), Persist(key="told", value=told.encode())]
+                return [Send(peer=PEER, data=text.encode()), Persist(key="told", value=text.encode())]
             case Call(call=call):
-                return [SetTimer(name="t", seconds=1 + len(told)), Return(call=call, value={"told": told, "b": 1, "a": [told]})]
+                return [SetTimer(name="t", seconds=1 + len(text)), Return(call=call, value={"told": text, "b": 1, "a": [text]})]
             case Result(error=None):
-                return [Send(peer=PEER, data=told.encode()), SetTimer(name="t", seconds=None)]
+                return [Send(peer=PEER, data=text.encode()), SetTimer(name="t", seconds=None)]
             case _:
-                return [Audit(text=told)]
+                return [Audit(text=text)]
 
 
 class Inline:
@@ -136,23 +136,23 @@ async def outcomes(role: str, story: list[Event | None], *, resting: bool) -> li
         return session
 
     handler: PassiveHandler = await workers.open(start, lambda: None)
-    told: list[object] = []
+    events: list[object] = []
     for event in [Opened(stored={"kept": b"1"}), *story, Close()]:
         if event is REST:
             if resting:
                 await handler.rest()
             continue
         try:
-            told.append(await handler.handle(event))
+            events.append(await handler.handle(event))
         except TreatyError as error:
-            told.append(error.code)
+            events.append(error.code)
         except ValueError as error:  # what only a broken host does, and this one is
-            told.append(str(error))
+            events.append(str(error))
     await handler.close()
     await workers.close()
     rested = any(event is REST for event in story)
     assert (session.alive, bool(session.resumed)) == (False, resting and rested)
-    return told
+    return events
 
 
 @settings(max_examples=examples(150), deadline=None)

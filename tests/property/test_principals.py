@@ -47,11 +47,11 @@ def together(directory: PrincipalDirectory) -> dict[str, str | None]:
 @given(histories)
 def test_look_ups_together_and_one_by_one_agree(history: list[tuple[object, ...]]) -> None:
     directory, plain = PrincipalDirectory(), PrincipalDirectory()
-    for made in (directory, plain):
-        made.read_domains_by("0", LISTS[0])
+    for electorate in (directory, plain):
+        electorate.read_domains_by("0", LISTS[0])
     for step in history:
-        for made in (directory, plain):
-            play(made, step)
+        for electorate in (directory, plain):
+            play(electorate, step)
         if step[0] == "ask":
             assert together(directory) == {did: plain.principal_of(did) for did in DIDS}
     expected = {did: plain.principal_of(did) for did in DIDS}

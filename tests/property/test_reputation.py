@@ -25,9 +25,9 @@ def array(amounts: Sequence[int]) -> Amounts:
 
 
 def weights(amounts: Sequence[int], cap: int, age: int = MATURE) -> list[int]:
-    found = base_weight(array(amounts), cap, np.full(len(amounts), age), MATURE)
-    assert found.dtype == np.uint64
-    return [int(weight) for weight in found]
+    result = base_weight(array(amounts), cap, np.full(len(amounts), age), MATURE)
+    assert result.dtype == np.uint64
+    return [int(weight) for weight in result]
 
 
 def capped(amounts: Sequence[int], most: int) -> int:
@@ -118,7 +118,7 @@ def test_weight_grows_with_trust_and_age_up_to_one_full_voice(amounts: list[int]
 
 
 @given(AMOUNTS, st.integers(1, ONE))
-def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pieces: list[int], most: int) -> None:
+def test_split_trust_weighs_at_most_its_proportion(pieces: list[int], most: int) -> None:
     """And one principal whose trust does not pass the cap weighs just that: it gains nothing by splitting."""
     together = sum(pieces)
     assume(most <= ONE // 2)
@@ -128,9 +128,7 @@ def test_whatever_pieces_trust_is_split_in_they_weigh_at_most_its_proportion(pie
 
 
 @given(AMOUNTS, SHARES, st.data())
-def test_a_part_of_trust_is_at_most_so_many_times_that_part_of_capped_trust(
-    amounts: list[int], share: int, data: st.DataObject
-) -> None:
+def test_a_part_of_trust_is_bounded_by_that_of_capped_trust(amounts: list[int], share: int, data: st.DataObject) -> None:
     """Whoever has trust X of a total T, in whatever pieces, has at most X of more than T / share - n of capped trust."""
     most = cap(array(amounts), share)
     assume(any(amounts))
@@ -161,13 +159,13 @@ def provenance(names: str, flows: dict[tuple[str, str], int], anchors: list[str]
     labels = {name: name for name in names if name in anchors}
     layer = dict(labels)
     while layer:
-        found = {}
+        provenances = {}
         for name in names:
             sources = [(-flow, source) for (source, to), flow in flows.items() if flow and to == name and source in layer]
             if sources and name not in labels:
-                found[name] = layer[min(sources)[1]]
-        layer = found
-        labels |= found
+                provenances[name] = layer[min(sources)[1]]
+        layer = provenances
+        labels |= provenances
     return labels
 
 
@@ -181,18 +179,18 @@ def flowing(draw: st.DrawFn) -> tuple[str, dict[tuple[str, str], int], list[str]
 
 
 def clusters_of(names: str, flows: dict[tuple[str, str], int], anchors: list[str]) -> dict[str, str]:
-    made = graph(names, dict.fromkeys(flows, ONE))
-    ends = zip(made.source.tolist(), made.target.tolist(), strict=True)
-    amounts = array([flows[made.principals[source], made.principals[target]] for source, target in ends])
-    return clusters(made, amounts, anchors)
+    graph_of_flows = graph(names, dict.fromkeys(flows, ONE))
+    ends = zip(graph_of_flows.source.tolist(), graph_of_flows.target.tolist(), strict=True)
+    amounts = array([flows[graph_of_flows.principals[source], graph_of_flows.principals[target]] for source, target in ends])
+    return clusters(graph_of_flows, amounts, anchors)
 
 
 @given(flowing())
 def test_clusters_are_what_their_definition_says(case: tuple[str, dict[tuple[str, str], int], list[str]]) -> None:
-    found = clusters_of(*case)
-    assert found == provenance(*case)
-    assert list(found) == sorted(found)
-    assert set(found.values()) == {name for name in case[2] if name in case[0]}
+    clusters = clusters_of(*case)
+    assert clusters == provenance(*case)
+    assert list(clusters) == sorted(clusters)
+    assert set(clusters.values()) == {name for name in case[2] if name in case[0]}
 
 
 @given(flowing(), st.data())

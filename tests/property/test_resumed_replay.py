@@ -80,10 +80,10 @@ def test_a_planted_leaf_is_found_as_from_the_start(seed: int) -> None:
     log, draw = varied(seed % LOGS), Random(seed)
     decisions = [index for index, leaf in enumerate(log.leaves) if isinstance(parse(leaf).body, Decision)]
     index = draw.choice(decisions)
-    made = parse(log.leaves[index])
-    assert isinstance(made.body, Decision)
-    lie = msgspec.structs.replace(made.body, transcript=msgspec.structs.replace(made.body.transcript, sha256="0" * 64))
-    planted = signed(lie, log.operator, issued=made.issued).leaf, log.leaves[draw.randint(1, index - 1)]
+    statement = parse(log.leaves[index])
+    assert isinstance(statement.body, Decision)
+    lie = msgspec.structs.replace(statement.body, transcript=msgspec.structs.replace(statement.body.transcript, sha256="0" * 64))
+    planted = signed(lie, log.operator, issued=statement.issued).leaf, log.leaves[draw.randint(1, index - 1)]
     cut = index - draw.randint(0, 9)
     while (later := resumed(log.leaves[:cut])) is None:
         cut -= 1
@@ -92,9 +92,9 @@ def test_a_planted_leaf_is_found_as_from_the_start(seed: int) -> None:
         start.append(leaf)
         later.append(leaf)
     for leaf in planted:
-        found = []
+        refusals = []
         for replay in (start, later):
             with pytest.raises(Untrusted) as refusal:
                 replay.append(leaf)
-            found.append((refusal.value.code, refusal.value.message))
-        assert found[0] == found[1]
+            refusals.append((refusal.value.code, refusal.value.message))
+        assert refusals[0] == refusals[1]

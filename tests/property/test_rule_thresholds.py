@@ -42,8 +42,8 @@ def poll_of(
 
 def lacking(poll: Poll, document: str) -> list[Shortfall]:
     """All that a document lacks, but for its place in the order, which has axioms of its own."""
-    found = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, poll.before[document])
-    return [shortfall for shortfall in found if shortfall.condition != "schulze-place"]
+    shortfalls = poll.provisional_shortfalls(document) + poll.consensus_shortfalls(document, poll.before[document])
+    return [shortfall for shortfall in shortfalls if shortfall.condition != "schulze-place"]
 
 
 def conditions(shortfalls: list[Shortfall]) -> set[tuple[str, str | None]]:

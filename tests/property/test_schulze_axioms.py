@@ -66,8 +66,8 @@ def beats_all(votes: Matrix, group: tuple[int, ...]) -> bool:
 
 
 @given(elections())
-def test_the_matrix_is_what_each_ballot_says_of_each_pair(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_the_matrix_is_what_each_ballot_says_of_each_pair(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     expected = [[0] * choices for _ in range(choices)]
     for tiers, weight in ballots:
         ranks = ranks_of(tiers, choices - 1)
@@ -77,22 +77,22 @@ def test_the_matrix_is_what_each_ballot_says_of_each_pair(made: tuple[int, list[
 
 
 @given(elections())
-def test_what_a_ballot_leaves_unsaid_is_the_same_as_if_it_were_said(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_implied_and_explicit_ballots_are_equal(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     assert votes_of([(shortened(tiers, choices - 1), weight) for tiers, weight in ballots], choices) == votes_of(ballots, choices)
 
 
 @given(elections(), st.randoms(use_true_random=False))
-def test_anonymity_who_votes_and_in_which_order_does_not_matter(made: tuple[int, list[Vote]], random: Random) -> None:
-    choices, ballots = made
+def test_anonymity_who_votes_and_in_which_order_does_not_matter(election: tuple[int, list[Vote]], random: Random) -> None:
+    choices, ballots = election
     shuffled = [*ballots]
     random.shuffle(shuffled)
     assert votes_of(shuffled, choices) == votes_of(ballots, choices)
 
 
 @given(elections(), st.integers(2, 2**30))
-def test_homogeneity_only_proportions_matter(made: tuple[int, list[Vote]], factor: int) -> None:
-    choices, ballots = made
+def test_homogeneity_only_proportions_matter(election: tuple[int, list[Vote]], factor: int) -> None:
+    choices, ballots = election
     many = [(tiers, weight * factor) for tiers, weight in ballots]
     assert rank(votes_of(many, choices)) == rank(votes_of(ballots, choices))
     alone = [(tiers, 1) for tiers, weight in ballots for _ in range(weight)]
@@ -103,31 +103,31 @@ def test_homogeneity_only_proportions_matter(made: tuple[int, list[Vote]], facto
 
 
 @given(elections())
-def test_strengths_are_the_best_path_of_all(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_strengths_are_the_best_path_of_all(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     m = margins(votes_of(ballots, choices))
-    found = path_strengths(m)
+    strengths = path_strengths(m)
     for a, b in permutations(range(choices), 2):
         rest = [c for c in range(choices) if c not in (a, b)]
         paths = [(a, *way, b) for length in range(len(rest) + 1) for way in permutations(rest, length)]
         best = max(min(m[x][y] for x, y in successive(path)) for path in paths)
-        assert found[a][b] == max(best, 0)
+        assert strengths[a][b] == max(best, 0)
 
 
 @given(elections())
-def test_defeat_is_a_strict_partial_order(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
-    found = defeats(votes_of(ballots, choices))
-    assert not any((b, a) in found for a, b in found)
-    assert all((a, d) in found for a, b in found for c, d in found if b == c)
+def test_defeat_is_a_strict_partial_order(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
+    losers = defeats(votes_of(ballots, choices))
+    assert not any((b, a) in losers for a, b in losers)
+    assert all((a, d) in losers for a, b in losers for c, d in losers if b == c)
 
 
 # --- the axioms
 
 
 @given(elections())
-def test_condorcet_a_choice_that_beats_all_others_wins_alone(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_condorcet_a_choice_that_beats_all_others_wins_alone(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     for a in range(choices):
         if beats_all(votes, (a,)):
@@ -136,8 +136,8 @@ def test_condorcet_a_choice_that_beats_all_others_wins_alone(made: tuple[int, li
 
 
 @given(elections())
-def test_condorcet_loser_a_choice_that_all_others_beat_comes_last(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_condorcet_loser_a_choice_beaten_by_all_is_last(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     for a in range(choices):
         if all(votes[a][b] < votes[b][a] for b in range(choices) if b != a):
@@ -146,8 +146,8 @@ def test_condorcet_loser_a_choice_that_all_others_beat_comes_last(made: tuple[in
 
 
 @given(elections())
-def test_a_weak_condorcet_winner_wins_and_a_consensus_comes_first(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_a_weak_condorcet_winner_wins(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     for a in range(choices):
         if all(votes[a][b] >= votes[b][a] for b in range(choices)):
@@ -157,8 +157,8 @@ def test_a_weak_condorcet_winner_wins_and_a_consensus_comes_first(made: tuple[in
 
 
 @given(elections())
-def test_smith_every_set_that_beats_the_rest_comes_before_it(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_smith_every_set_that_beats_the_rest_comes_before_it(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     groups = (group for size in range(1, choices) for group in combinations(range(choices), size))
     for group in groups:
@@ -168,23 +168,23 @@ def test_smith_every_set_that_beats_the_rest_comes_before_it(made: tuple[int, li
 
 
 @given(elections())
-def test_pareto_nobody_comes_before_what_all_prefer_to_it(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_pareto_nobody_comes_before_what_all_prefer_to_it(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     total = sum(weight for _, weight in ballots)
-    found, best = defeats(votes), winners(votes)
+    losers, best = defeats(votes), winners(votes)
     for a, b in permutations(range(choices), 2):
         if votes[a][b] == total:
-            assert (a, b) in found
+            assert (a, b) in losers
         if votes[b][a] == 0:  # nobody prefers b
-            assert (b, a) not in found
+            assert (b, a) not in losers
             assert a in best or b not in best
 
 
 @given(elections(), st.data())
-def test_monotonicity_more_support_never_hurts(made: tuple[int, list[Vote]], data: st.DataObject) -> None:
+def test_monotonicity_more_support_never_hurts(election: tuple[int, list[Vote]], data: st.DataObject) -> None:
     """Whom it defeated it still defeats, and who did not defeat it still does not: a winner stays one, and a sole one alone."""
-    choices, ballots = made
+    choices, ballots = election
     raised = data.draw(st.integers(0, choices - 1))
     which = data.draw(st.integers(0, len(ballots) - 1))
     tiers, weight = ballots[which]
@@ -201,13 +201,13 @@ def test_monotonicity_more_support_never_hurts(made: tuple[int, list[Vote]], dat
 
 
 @given(elections(most=4), st.data())
-def test_clones_of_a_candidate_neither_help_nor_harm(made: tuple[int, list[Vote]], data: st.DataObject) -> None:
+def test_clones_of_a_candidate_neither_help_nor_harm(election: tuple[int, list[Vote]], data: st.DataObject) -> None:
     """A clone, published later, is next to its original on every ballot, or as tied with others as the original is.
 
     The winners among the others stay the same, and one of the clones wins just when the original did; all defeats among the
     others stay as well. Who is chosen from a tie stays the same too, unless the clone defeats the original: then the original,
     which was published early, wins no tie any more, and its clone has a later number."""
-    choices, ballots = made
+    choices, ballots = election
     none, clone = choices - 1, choices
     original = data.draw(st.integers(0, none - 1))
     cloned = []
@@ -230,8 +230,8 @@ def test_clones_of_a_candidate_neither_help_nor_harm(made: tuple[int, list[Vote]
 
 
 @given(elections())
-def test_reversal_turning_every_ballot_round_turns_every_defeat_round(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_reversal_reversed_ballots_reverse_every_defeat(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     votes, turned = votes_of(ballots, choices), votes_of([(tiers[::-1], weight) for tiers, weight in ballots], choices)
     assert strengths_of(turned) == [list(column) for column in zip(*strengths_of(votes), strict=True)]
     alone = winners(votes)
@@ -240,8 +240,8 @@ def test_reversal_turning_every_ballot_round_turns_every_defeat_round(made: tupl
 
 
 @given(elections(), st.data())
-def test_neutrality_names_matter_only_to_ties(made: tuple[int, list[Vote]], data: st.DataObject) -> None:
-    choices, ballots = made
+def test_neutrality_names_matter_only_to_ties(election: tuple[int, list[Vote]], data: st.DataObject) -> None:
+    choices, ballots = election
     renamed = data.draw(st.permutations(range(choices)))
     other = [(tuple(tuple(renamed[c] for c in tier) for tier in tiers), weight) for tiers, weight in ballots]
     votes, renamed_votes = votes_of(ballots, choices), votes_of(other, choices)
@@ -251,8 +251,8 @@ def test_neutrality_names_matter_only_to_ties(made: tuple[int, list[Vote]], data
 
 
 @given(elections(most=4))
-def test_resolvability_one_more_vote_of_the_least_weight_settles_any_tie(made: tuple[int, list[Vote]]) -> None:
-    choices, ballots = made
+def test_resolvability_one_least_vote_settles_any_tie(election: tuple[int, list[Vote]]) -> None:
+    choices, ballots = election
     doubled = [(tiers, 2 * weight) for tiers, weight in ballots]
     for tied in winners(votes_of(doubled, choices)):
         more = [(tiered([order.index(c) for c in range(choices)]), 1) for order in permutations(range(choices))]
@@ -260,8 +260,8 @@ def test_resolvability_one_more_vote_of_the_least_weight_settles_any_tie(made: t
 
 
 @given(elections(), st.data())
-def test_the_order_respects_every_defeat_and_traces_every_tie(made: tuple[int, list[Vote]], data: st.DataObject) -> None:
-    choices, ballots = made
+def test_the_order_respects_every_defeat_and_traces_every_tie(election: tuple[int, list[Vote]], data: st.DataObject) -> None:
+    choices, ballots = election
     votes = votes_of(ballots, choices)
     incumbent = data.draw(st.none() | st.integers(0, choices - 1))
     strengths, ranking = strengths_of(votes), rank(votes, incumbent)

@@ -39,11 +39,11 @@ def test_only_the_honest_signature_verifies(inputs: str, signature: str, digest:
     headers = {"signature-input": inputs, "signature": signature, "content-digest": digest}
     try:
         message_signature.claimed_key(headers)
-        found = message_signature.verify(Request("POST", url, headers, b"{}"), KEYS)
+        parameters = message_signature.verify(Request("POST", url, headers, b"{}"), KEYS)
     except Unauthorized as error:
         assert error.code.startswith("authentication.")
     else:
-        assert (found, url) == (Parameters(ALICE.key_id, "n", 1, 2), URL)
+        assert (parameters, url) == (Parameters(ALICE.key_id, "n", 1, 2), URL)
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -71,15 +71,15 @@ def is_canonical_statement(data: bytes) -> bool:
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
 def test_each_kind_is_read_with_its_values(body: kinds.Body) -> None:
-    made = (
+    statements_of_kinds = (
         signed(kinds.Report(*msgspec.structs.astuple(body)), ALICE, BOB)
         if isinstance(body, kinds.Report)
         else ALICE.statement(body)
     )
-    read = statement.parse(made.leaf)
-    assert read == made
+    read = statement.parse(statements_of_kinds.leaf)
+    assert read == statements_of_kinds
     assert read.body == body
-    assert read.leaf == made.leaf
+    assert read.leaf == statements_of_kinds.leaf
 
 
 def test_every_character_is_written_as_it_is() -> None:

@@ -85,21 +85,21 @@ def test_trust_is_the_formula_to_the_unit(case: Case) -> None:
 
 @given(cases())
 def test_floors_lose_no_more_than_is_said(case: Case) -> None:
-    exact, found = over_the_rationals(case), case.trust
-    assert all(found[q] <= exact[q] for q in case.names)
-    assert sum(exact[q] - found[q] for q in case.names) < case.lost_to_floors
+    exact, trust_of = over_the_rationals(case), case.trust
+    assert all(trust_of[q] <= exact[q] for q in case.names)
+    assert sum(exact[q] - trust_of[q] for q in case.names) < case.lost_to_floors
 
 
 @given(cases())
 def test_trust_is_below_its_limit_and_close_to_it(case: Case) -> None:
-    limit, found = in_the_limit(case), case.trust
-    assert all(found[q] <= limit[q] for q in case.names)
-    assert sum(limit[q] - found[q] for q in case.names) < case.may_lack
+    limit, trust_of = in_the_limit(case), case.trust
+    assert all(trust_of[q] <= limit[q] for q in case.names)
+    assert sum(limit[q] - trust_of[q] for q in case.names) < case.may_lack
 
 
 @settings(deadline=None)  # the first PageRank imports SciPy
 @given(cases(rounds=st.just(33), most=ALL))
-def test_trust_is_pagerank_with_what_is_not_handed_on_given_back_to_nobody(case: Case) -> None:
+def test_trust_is_pagerank_without_the_undelivered_rest(case: Case) -> None:
     """PageRank gives back to the seed what a node hands on to nobody. Let every principal hand what it keeps back to one more
     node, m its PageRank y. Then y = (1 + m)/2 · s/σ + My, σ being the sum of s, so that x = σ·y / (1 + m) solves x = s/2 + Mx."""
     present = [name for name in case.anchors if name in case.names]
@@ -111,8 +111,8 @@ def test_trust_is_pagerank_with_what_is_not_handed_on_given_back_to_nobody(case:
     for (p, q), c in case.vouches.items():
         web.add_edge(p, q, weight=c)
     for p in case.names:
-        if kept := allotted(case, p) - sum(c for (voucher, _), c in case.vouches.items() if voucher == p):
-            web.add_edge(p, NOBODY, weight=kept)
+        if rest := allotted(case, p) - sum(c for (voucher, _), c in case.vouches.items() if voucher == p):
+            web.add_edge(p, NOBODY, weight=rest)
     seeds = dict.fromkeys(present, 1)
     y = networkx.pagerank(web, alpha=0.5, personalization=seeds, max_iter=200, tol=1e-14)
     total = ONE // len(case.anchors) * len(present)
@@ -124,8 +124,8 @@ def test_trust_is_pagerank_with_what_is_not_handed_on_given_back_to_nobody(case:
 @given(st.data(), st.integers(5, 8), st.integers(1, 4))
 def test_trust_is_pagerank_itself_where_everybody_hands_on_all(data: st.DataObject, people: int, least: int) -> None:
     names = NAMES[:people]
-    chosen = st.lists(st.sampled_from(names), min_size=least + 1, max_size=people, unique=True)
-    vouches = {(p, q): ONE for p in names for q in data.draw(chosen) if q != p}
+    subjects = st.lists(st.sampled_from(names), min_size=least + 1, max_size=people, unique=True)
+    vouches = {(p, q): ONE for p in names for q in data.draw(subjects) if q != p}
     anchors = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
     case = Case(names, vouches, anchors, rounds=33, least=least)
     web = networkx.DiGraph(list(vouches))
@@ -142,7 +142,7 @@ def across(case: Case, inside: set[str]) -> tuple[int, int]:
 
 
 @given(cases(), st.data())
-def test_a_set_without_seed_has_at_most_twice_what_flows_in_less_what_flows_out(case: Case, data: st.DataObject) -> None:
+def test_a_set_without_seed_has_at_most_twice_its_net_inflow(case: Case, data: st.DataObject) -> None:
     unseeded = [name for name in case.names if name not in case.anchors]
     inside = data.draw(st.sets(st.sampled_from(unseeded)) if unseeded else st.just(set()))
     into, out = across(case, inside)
@@ -150,9 +150,7 @@ def test_a_set_without_seed_has_at_most_twice_what_flows_in_less_what_flows_out(
 
 
 @given(cases(absent=False), st.integers(1, 60), st.booleans(), st.data())
-def test_however_many_sybils_a_principal_makes_they_have_what_it_passes_on(
-    case: Case, sybils: int, closed: bool, data: st.DataObject
-) -> None:
+def test_sybils_have_only_their_makers_forwarded_trust(case: Case, sybils: int, closed: bool, data: st.DataObject) -> None:
     """Sybils behind one vouch, who vouch for each other in a circle, and, unless `closed`, for everybody who is real."""
     ring = [f"sybil{number:02}" for number in range(sybils)]
     bought = data.draw(st.sampled_from(case.names))
@@ -193,7 +191,7 @@ def test_names_do_not_matter(case: Case, others: Sequence[str]) -> None:
 
 
 @given(cases(), st.data())
-def test_a_stronger_vouch_that_displaces_no_other_takes_trust_from_nobody(case: Case, data: st.DataObject) -> None:
+def test_a_stronger_vouch_takes_no_trust(case: Case, data: st.DataObject) -> None:
     if not case.vouches:
         return
     pair = data.draw(st.sampled_from(sorted(case.vouches)))
@@ -220,13 +218,13 @@ def held_of(case: Case) -> Amounts:
 
 @given(cases())
 def test_an_anchor_holds_its_seed_as_far_as_it_does_not_lend_it(case: Case) -> None:
-    found = named(case.graph, held_of(case))
-    assert found == held_by_hand(case)
+    trust_of = named(case.graph, held_of(case))
+    assert trust_of == held_by_hand(case)
     vouching = {voucher for voucher, _ in case.vouches}
     for name, amount in case.trust.items():
-        assert 0 <= found[name] <= amount
+        assert 0 <= trust_of[name] <= amount
         if name not in case.anchors or name not in vouching:
-            assert found[name] == amount
+            assert trust_of[name] == amount
 
 
 def cap_by_hand(case: Case, cap_share: int) -> int:
@@ -252,12 +250,12 @@ def settled_by_hand(case: Case, cap_share: int, loan_share: int, rule: Rule) -> 
 @given(cases(most=ALL), CAP_SHARES, LOAN_SHARES, st.sampled_from(RULES))
 def test_trust_is_settled_in_two_or_three_passes(case: Case, cap_share: int, loan_share: int, rule: Rule) -> None:
     terms = {"rounds": case.rounds, "least": case.least, "cap_share": cap_share, "loan_share": loan_share}
-    found = bounded_trust(case.graph, case.seed, **terms, rule=rule)
-    assert (found.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
+    bounds = bounded_trust(case.graph, case.seed, **terms, rule=rule)
+    assert (bounds.trust <= case.amounts).all(), "nobody gains when surplus cannot be lent"
     case, most = settled_by_hand(case, cap_share, loan_share, rule)
-    assert found.cap == most
-    assert named(case.graph, found.trust) == by_hand(case)
-    ends = zip(found.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)
+    assert bounds.cap == most
+    assert named(case.graph, bounds.trust) == by_hand(case)
+    ends = zip(bounds.flows.tolist(), case.graph.source.tolist(), case.graph.target.tolist(), strict=True)
     assert {(case.graph.principals[p], case.graph.principals[q]): flow for flow, p, q in ends} == case.flows
 
 
@@ -272,6 +270,6 @@ def test_nobody_turns_its_surplus_into_full_voices_of_others(
     bought = data.draw(st.sampled_from(unseeded))
     vouches = {(p, q): c for (p, q), c in case.vouches.items() if p != bought} | {(bought, name): ONE for name in ("r", "s", "t")}
     vouches |= {(p, q): ONE for p in "rst" for q in "rst" if p != q}
-    made = graph([*case.names, *"rst"], vouches)
-    found = named(made, trust(made, seed(made, case.anchors), rounds=33, least=case.least, most=most))
-    assert sum(found[name] for name in "rst") <= most
+    bigger = graph([*case.names, *"rst"], vouches)
+    trust_of = named(bigger, trust(bigger, seed(bigger, case.anchors), rounds=33, least=case.least, most=most))
+    assert sum(trust_of[name] for name in "rst") <= most

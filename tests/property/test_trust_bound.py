@@ -83,7 +83,7 @@ ELECTORATES = st.builds(Electorate, cases(most=ALL), CAP_SHARES, LOAN_SHARES)
 
 @SEARCH
 @given(cases(), st.data())
-def test_step_1_a_round_is_monotone_and_the_first_one_takes_nothing(case: Case, data: st.DataObject) -> None:
+def test_step_1_a_round_is_monotone_and_starts_at_nothing(case: Case, data: st.DataObject) -> None:
     own = (case.seed >> np.uint64(1)).tolist()
     less = [data.draw(st.integers(amount, ONE)) for amount in own]
     more = [data.draw(st.integers(amount, ONE)) for amount in less]
@@ -97,7 +97,7 @@ def test_step_1_a_round_is_monotone_and_the_first_one_takes_nothing(case: Case, 
 
 @SEARCH
 @given(cases())
-def test_step_2_a_principal_lends_half_and_by_one_vouch_its_part_of_it(case: Case) -> None:
+def test_step_2_a_principal_lends_half_shared_by_its_vouches(case: Case) -> None:
     lent = flows(case.graph, case.amounts, case.seed, least=case.least, most=case.most)
     own = case.seed >> np.uint64(1)
     lendable = own + np.minimum(case.amounts - own, np.uint64(case.most))
@@ -109,7 +109,7 @@ def test_step_2_a_principal_lends_half_and_by_one_vouch_its_part_of_it(case: Cas
 
 @SEARCH
 @given(cases())
-def test_step_3_every_set_without_seed_has_at_most_twice_its_inflow_less_its_outflow(case: Case) -> None:
+def test_step_3_a_seedless_set_has_at_most_twice_its_net_inflow(case: Case) -> None:
     lent = whole(flows(case.graph, case.amounts, case.seed, least=case.least, most=case.most))
     sets = sets_of(case)
     assert (sets.members @ whole(case.amounts) <= 2 * (sets.entered @ lent - sets.left @ lent)).all()
@@ -117,30 +117,30 @@ def test_step_3_every_set_without_seed_has_at_most_twice_its_inflow_less_its_out
 
 @SEARCH
 @given(ELECTORATES)
-def test_step_4_nobody_lends_more_of_what_others_lent_it_than_a_fixed_part_of_the_cap(made: Electorate) -> None:
+def test_step_4_relent_trust_is_a_fixed_part_of_the_cap(electorate: Electorate) -> None:
     """It fails for `schulze-margins-v2`, and where m* is the last cap alone."""
-    own = (made.case.seed >> np.uint64(1)).astype(object)
-    cap, loans = made.bounded.cap, made.loan_share
-    assert (2 * loans * whole(made.lent()) <= loans * own + cap).all()
-    by_one_vouch = 2 * made.case.least * loans * whole(made.bounded.flows)
-    assert (by_one_vouch <= (loans * own + cap)[made.case.graph.source]).all()
+    own = (electorate.case.seed >> np.uint64(1)).astype(object)
+    cap, loans = electorate.bounded.cap, electorate.loan_share
+    assert (2 * loans * whole(electorate.lent()) <= loans * own + cap).all()
+    by_one_vouch = 2 * electorate.case.least * loans * whole(electorate.bounded.flows)
+    assert (by_one_vouch <= (loans * own + cap)[electorate.case.graph.source]).all()
 
 
 @SEARCH
 @given(ELECTORATES, st.data())
-def test_step_5_a_principal_weighs_at_most_one_and_at_most_its_trust_over_the_cap(made: Electorate, data: st.DataObject) -> None:
-    ages = np.array([data.draw(st.integers(0, 60)) for _ in made.case.names])
-    weights = whole(base_weight(made.bounded.trust, made.bounded.cap, ages, 52))
+def test_step_5_a_weight_is_at_most_one_and_the_capped_trust(electorate: Electorate, data: st.DataObject) -> None:
+    ages = np.array([data.draw(st.integers(0, 60)) for _ in electorate.case.names])
+    weights = whole(base_weight(electorate.bounded.trust, electorate.bounded.cap, ages, 52))
     assert (weights <= ONE).all()
-    assert (weights * made.bounded.cap <= ONE * whole(made.bounded.trust)).all()
+    assert (weights * electorate.bounded.cap <= ONE * whole(electorate.bounded.trust)).all()
 
 
 @SEARCH
 @given(ELECTORATES, st.integers(0, 2**16))
-def test_the_corrupted_and_their_domains_weigh_no_more_than_is_said(made: Electorate, corrupted: int) -> None:
+def test_the_weight_of_the_corrupted_is_bounded(electorate: Electorate, corrupted: int) -> None:
     """Every set of domains, with corrupted principals drawn among all others, anchors too."""
-    case, cap, loans, graph = made.case, made.bounded.cap, made.loan_share, made.case.graph
-    weights = whole(base_weight(made.bounded.trust, cap, np.full(len(case.names), 52), 52))
+    case, cap, loans, graph = electorate.case, electorate.bounded.cap, electorate.loan_share, electorate.case.graph
+    weights = whole(base_weight(electorate.bounded.trust, cap, np.full(len(case.names), 52), 52))
     sets = sets_of(case)
     bought = (corrupted >> np.arange(len(case.names)) & 1 == 1) & ~sets.members
     voucher = (np.arange(len(case.names)) == graph.source[:, None]).astype(np.int64)
@@ -154,22 +154,22 @@ def test_the_corrupted_and_their_domains_weigh_no_more_than_is_said(made: Electo
     assert ((sets.members | bought) @ weights * part <= ONE * allowed).all()
 
 
-@pytest.mark.parametrize(("spread", "rich", "former"), [(6, 4, 3), (4, 32, 2)])
-def test_the_former_rule_passes_the_bound_and_the_bound_cannot_be_halved(spread: int, rich: int, former: int) -> None:
+@pytest.mark.parametrize(("spread", "rich", "factor"), [(6, 4, 3), (4, 32, 2)])
+def test_the_older_rule_exceeds_the_bound_which_is_tight(spread: int, rich: int, factor: int) -> None:
     network = falling_caps(spread, rich)
-    assert network.worth("schulze-margins-v2") > former * BOUND
+    assert network.worth("schulze-margins-v2") > factor * BOUND
     assert BOUND / 2 < network.worth("schulze-margins-v3") <= BOUND
 
 
 @pytest.mark.parametrize("people", [20, pytest.param(40, marks=pytest.mark.deep)])
 def test_no_climb_passes_the_bound(people: int) -> None:
     draw = random.Random(people)
-    found = climbed(drawn(people, draw), "schulze-margins-v3", examples(1500), draw)
-    assert BOUND / 2 < found.worth("schulze-margins-v3") <= BOUND
+    bounds = climbed(drawn(people, draw), "schulze-margins-v3", examples(1500), draw)
+    assert BOUND / 2 < bounds.worth("schulze-margins-v3") <= BOUND
 
 
 def test_the_proof_names_the_tests_of_its_steps() -> None:
     page = Path(__file__).parents[2] / "docs" / "specification" / "election-bound.md"
     named = re.findall(r"^\| \d \| `(\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    theorem = test_the_corrupted_and_their_domains_weigh_no_more_than_is_said.__name__
+    theorem = test_the_weight_of_the_corrupted_is_bounded.__name__
     assert named == [*(name for name in globals() if name.startswith("test_step_")), theorem]

@@ -91,7 +91,7 @@ def test_step_1_a_round_is_monotone_and_begins_upwards(anchors: int) -> None:
 
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_step_3_a_set_without_seed_has_at_most_twice_its_inflow_less_its_outflow(anchors: int, size: int) -> None:
+def test_step_3_a_seedless_set_has_at_most_twice_its_net_inflow(anchors: int, size: int) -> None:
     graph = Graph(anchors)
     x, inside = graph.amounts("x"), PEOPLE[-size:]
     flows = graph.flows(x)
@@ -121,9 +121,7 @@ SPLITS = [((), (5,)), ((), (3, 4, 5)), ((2,), (4, 5)), ((2,), (3, 4, 5)), ((0, 2
 
 @pytest.mark.parametrize("anchors", [1, 2])
 @pytest.mark.parametrize(("corrupted", "domains"), SPLITS)
-def test_the_corrupted_and_their_domains_hold_no_more_voices_than_is_said(
-    anchors: int, corrupted: tuple[int, ...], domains: tuple[int, ...]
-) -> None:
+def test_the_voices_of_the_corrupted_are_bounded(anchors: int, corrupted: tuple[int, ...], domains: tuple[int, ...]) -> None:
     graph = Graph(anchors)
     x = graph.amounts("x")
     proves(graph.sound, graph.trusted(x), CAP >= 1, LOANS * graph.most <= CAP, claim=bounded(graph, x, corrupted, domains))
@@ -138,14 +136,14 @@ def test_half_the_bound_and_a_limit_of_twice_the_cap_are_refuted(most: Any, part
     solver.add(graph.sound, graph.trusted(x), CAP >= 1, LOANS * graph.most <= most, *(amount <= ONE for amount in x))
     solver.add(z3.Not(bounded(graph, x, (), (3, 4, 5), part)))
     assert solver.check() == z3.sat
-    found = solver.model()
+    model = solver.model()
 
     def value(of: Any) -> int:
-        return int(found.eval(of, model_completion=True).as_long())
+        return int(model.eval(of, model_completion=True).as_long())
 
-    pairs = sorted(pair for pair, vouch in graph.vouch.items() if z3.is_true(found.eval(vouch, model_completion=True)))
-    made = trust.graph(map(str, PEOPLE), {(str(p), str(q)): ONE for p, q in pairs})
+    pairs = sorted(pair for pair, vouch in graph.vouch.items() if z3.is_true(model.eval(vouch, model_completion=True)))
+    graph_of_pairs = trust.graph(map(str, PEOPLE), {(str(p), str(q)): ONE for p, q in pairs})
     amounts, seed = (np.array([value(of) for of in column], np.uint64) for column in (x, [2 * own for own in graph.own]))
-    lent = trust.flows(made, amounts, seed, least=LEAST, most=value(graph.most))
+    lent = trust.flows(graph_of_pairs, amounts, seed, least=LEAST, most=value(graph.most))
     flows = graph.flows(x)
     assert lent.tolist() == [value(flows[pair]) for pair in pairs]

@@ -22,7 +22,7 @@ from treaty_consensus.log.note import sign
 from treaty_consensus.log.witness import AddCheckpoint, SizeConflict, cosignature
 from treaty_io import durable
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 SIZE = 40
 HISTORIES = (History.of(leaves(SIZE)), *(History.of(leaves(SIZE, fork_at=at)) for at in (0, 7, 16, 33)))
@@ -146,7 +146,7 @@ class Witnessing(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        store = Store(self.data)
+        store = WitnessStore(self.data)
         self.witness = Cosigner(store, store.key("w.example"), [LOG.verifier], lambda: NOW)
 
     @rule(history=histories, new=sizes, old=st.none() | sizes)
@@ -192,8 +192,8 @@ class Witnessing(RuleBasedStateMachine):
 
     def submit(self, history: History, new: int, old: int | None) -> None:
         latest = self.witness.latest(ORIGIN)
-        known = latest.checkpoint.size if latest else 0
-        small = min(known if old is None else old, new)
+        size = latest.checkpoint.size if latest else 0
+        small = min(size if old is None else old, new)
         self.send(history.request(small, new), history.checkpoint(new))
 
     def send(self, request: AddCheckpoint, head: Checkpoint) -> None:
@@ -207,8 +207,8 @@ class Witnessing(RuleBasedStateMachine):
             return
         assert open_checkpoint(request.note + line, LOG.verifier, self.witness.key).time == NOW
         if latest is not None:
-            known = latest.checkpoint
-            verify_consistency(known.size, head.size, known.root, head.root, request.proof)
+            checkpoint = latest.checkpoint
+            verify_consistency(checkpoint.size, head.size, checkpoint.root, head.root, request.proof)
         self.cosigned.append(head)
 
 

@@ -92,8 +92,8 @@ from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::t
 def handlers(view: View, *columns: list[Any]) -> list[Row]:
     for row in zipped(*columns):
         wheel, bundle, signer, coverage = row[2], row[6], row[9], row[10]
-        known = None if _withdrawn(view, bundle) else signer, None if _withdrawn(view, wheel) else coverage
-        view.insert("handlers", *row[:9], "active", *known)
+        facts = None if _withdrawn(view, bundle) else signer, None if _withdrawn(view, wheel) else coverage
+        view.insert("handlers", *row[:9], "active", *facts)
     return []
 
 
@@ -166,9 +166,9 @@ def clear_card(view: View, uris: list[str], _terms: list[str]) -> list[Row]:
     return _clear(view, "protocols", {"title": "", "summary": "", "licence": ""}, lambda row: row["uri"] in uris)
 
 
-def _clear(view: View, table: str, changed: Row, chosen: Callable[[Row], bool]) -> list[Row]:
+def _clear(view: View, table: str, changed: Row, is_due: Callable[[Row], bool]) -> list[Row]:
     for row in view.all(table):
-        if chosen(row):
+        if is_due(row):
             view.put(table, {**row, **changed})
     return []
 
@@ -226,8 +226,8 @@ def decisions(view: View, *columns: list[Any]) -> list[Row]:
 
 
 @means("delete from elections where topic = $1 and state <> all($2)")
-def end_candidates(view: View, topic: str, former: list[str]) -> list[Row]:
-    return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in former)
+def end_candidates(view: View, topic: str, names: list[str]) -> list[Row]:
+    return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in names)
 
 
 @means("delete from elections where topic = $1 and document = any($2)")
@@ -302,9 +302,9 @@ def end_principals(view: View, digests: list[bytes]) -> list[Row]:
     return _delete(view, "principals", lambda _: newest is not None and newest["roll"] in digests)
 
 
-def _delete(view: View, table: str, chosen: Callable[[Row], bool]) -> list[Row]:
+def _delete(view: View, table: str, is_due: Callable[[Row], bool]) -> list[Row]:
     for row in view.all(table):
-        if chosen(row):
+        if is_due(row):
             view.delete(table, row)
     return []
 

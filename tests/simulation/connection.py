@@ -159,15 +159,15 @@ async def connect(url: str, *, timeout: float, server_settings: Mapping[str, str
     world, ready = process.world, loop.create_future()
 
     def arrive() -> None:
-        made = SimulatedConnection(process, server_settings) if world.server.up and not process.loop.dead else None
-        world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: settle(ready, made))
+        connection = SimulatedConnection(process, server_settings) if world.server.up and not process.loop.dead else None
+        world.scheduler.at(world.network.arrival(process.machine), process.loop, lambda: settle(ready, connection))
 
     world.scheduler.at(world.network.arrival(process.machine), None, lambda: world.server.do(arrive))
     async with asyncio.timeout(timeout):  # as asyncpg: `wait_for` of Python 3.11 may lose a cancellation
-        made: SimulatedConnection | None = await ready
-    if made is None:
+        connection: SimulatedConnection | None = await ready
+    if connection is None:
         raise ConnectionRefusedError("The server does not run.")
-    return made
+    return connection
 
 
 class _Connections(asyncpg.Pool):

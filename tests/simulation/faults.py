@@ -126,8 +126,8 @@ class Faults:
         several = len(world.machines) > 1
         # A record of one machine does not know the heads that another has signed. So a backup is restored only where one
         # directory has the record of all, or the nodes share it.
-        known = world.record or not several
-        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and (known or kind is not restore)]
+        may_restore = world.record or not several
+        kinds = [kind for kind in EVENTS if self._rng.random() < 0.45 and (may_restore or kind is not restore)]
         if (several or world.record) and self._rng.random() < 0.3:
             kinds += [swap_session] * 2
         for _ in range(self._rng.randrange(1, 9) if kinds else 0):

@@ -22,10 +22,10 @@ def read_head(view: View) -> list[Row]:
        "select null, null, statement, index from leaves where statement = any($2::bytea[])")  # fmt: skip
 def look_up(view: View, keys: list[str], statements: list[bytes]) -> list[Row]:
     facts = [row for key in dict.fromkeys(keys) if (row := view.get("facts", key))]
-    wanted = set(statements)
-    leaves = [row for row in view.all("leaves") if row["statement"] in wanted]
-    found = [{"key": row["key"], "fact": row["fact"], "statement": None, "index": None} for row in facts]
-    return found + [{"key": None, "fact": None, "statement": row["statement"], "index": row["index"]} for row in leaves]
+    ids = set(statements)
+    leaves = [row for row in view.all("leaves") if row["statement"] in ids]
+    rows = [{"key": row["key"], "fact": row["fact"], "statement": None, "index": None} for row in facts]
+    return rows + [{"key": None, "fact": None, "statement": row["statement"], "index": row["index"]} for row in leaves]
 
 
 _APPEND = """
@@ -128,8 +128,8 @@ def beat(view: View, term: int) -> list[Row]:
        "from leadership")  # fmt: skip
 def read_leadership(view: View) -> list[Row]:
     row = _leadership(view)
-    found = {name: row[name] for name in ("term", "url", "backend", "note", "witnessed")}
-    return [{**found, "silent": view.now - row["beat"]}]
+    members = {name: row[name] for name in ("term", "url", "backend", "note", "witnessed")}
+    return [{**members, "silent": view.now - row["beat"]}]
 
 
 @means("select pg_terminate_backend(backend) from leadership where term = $1 and backend = $2")
@@ -170,8 +170,8 @@ def read_tiles(view: View, levels: list[int], indexes: list[int]) -> list[Row]:
 
 @means("select statement, index from leaves where statement = any($1::bytea[]) and index < $2")
 def index_of(view: View, statements: list[bytes], size: int) -> list[Row]:
-    found = [row for row in view.all("leaves") if row["statement"] in statements and row["index"] < size]
-    return [{"statement": row["statement"], "index": row["index"]} for row in found]
+    rows = [row for row in view.all("leaves") if row["statement"] in statements and row["index"] < size]
+    return [{"statement": row["statement"], "index": row["index"]} for row in rows]
 
 
 @means("select index from leaves where statement = $1")
@@ -273,8 +273,8 @@ def clock(view: View, *columns: list[Any]) -> list[Row]:
     newest = max(view.all("clock"), key=lambda row: row["index"], default={"issued": None})["issued"]
     before = None
     for index, issued, _ in sorted(row for row in zipped(*columns) if view.get("genesis", row[2])):
-        known = [value for value in (before, newest) if value is not None]
-        if issued > max(known, default=-1):
+        times = [value for value in (before, newest) if value is not None]
+        if issued > max(times, default=-1):
             view.insert("clock", index, issued)
         before = issued if before is None else max(before, issued)
     return []
@@ -304,19 +304,21 @@ def end_grants_of(view: View, dids: list[str]) -> list[Row]:
     return _end(view, lambda row: row["owner"] in dids or row["grantee"] in dids)
 
 
-def _end(view: View, chosen: Callable[[Row], bool]) -> list[Row]:
-    known = list(view.all("identities"))
+def _end(view: View, matches: Callable[[Row], bool]) -> list[Row]:
+    identities = list(view.all("identities"))
     every = list(view.all("grants"))
     for row in every:
-        if row["ended"] is not None or not chosen(row):
+        if row["ended"] is not None or not matches(row):
             continue
         pair, begun = (row["namespace"], row["grantee"]), row["index"]
         ends = [newer["index"] for newer in every if (newer["namespace"], newer["grantee"]) == pair and newer["index"] > begun]
-        for found in known:
-            if found["did"] in (row["owner"], row["grantee"]) and found["index"] > begun:
-                tenures = [before["tenure"] for before in known if before["did"] == found["did"] and before["index"] < begun]
-                if found["tenure"] > max(tenures, default=1):
-                    ends.append(found["index"])
+        for identity_row in identities:
+            if identity_row["did"] in (row["owner"], row["grantee"]) and identity_row["index"] > begun:
+                tenures = [
+                    before["tenure"] for before in identities if before["did"] == identity_row["did"] and before["index"] < begun
+                ]
+                if identity_row["tenure"] > max(tenures, default=1):
+                    ends.append(identity_row["index"])
         if ends:
             view.put("grants", {**row, "ended": min(ends)})
     return []

@@ -53,8 +53,8 @@ class SimulatedNetwork:
                 return
             status, kind, body = host.answer(content)
             if not lost:
-                made = _Response(status, {"Content-Type": kind}, body)
-                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, made))
+                response = _Response(status, {"Content-Type": kind}, body)
+                world.scheduler.after(rng.random() * 0.02, loop, lambda: settle(answer, response))
 
         world.scheduler.after(rng.random() * 0.02, None, arrive)
         if lost and rng.random() < 0.5:
@@ -92,11 +92,11 @@ class SimulatedNetwork:
                 return
             try:
                 body, code = await registry.nodes.take(registry.sequencer, request.content, request.headers[HEADER])
-                made = HttpReply(200, httpx.Headers({HEADER: code}), body, len(body) <= limit)
+                reply = HttpReply(200, httpx.Headers({HEADER: code}), body, len(body) <= limit)
             except TreatyError:
-                made = HttpReply(503, httpx.Headers(), b"", True)
+                reply = HttpReply(503, httpx.Headers(), b"", True)
             if rng.random() >= world.faults.message_losses:
-                world.scheduler.at(world.network.between(peer.machine, process.machine), loop, lambda: settle(answer, made))
+                world.scheduler.at(world.network.between(peer.machine, process.machine), loop, lambda: settle(answer, reply))
 
         def arrive() -> None:
             if peer.alive:

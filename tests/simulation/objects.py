@@ -35,10 +35,10 @@ class ObjectStore:
 
     def put(self, key: str, data: bytes, mode: Any) -> int:
         """Write an object if the condition of its caller holds."""
-        known = self.objects.get(key)
-        if mode == "create" and known is not None:
+        content = self.objects.get(key)
+        if mode == "create" and content is not None:
             raise AlreadyExistsError("The object exists.")
-        if isinstance(mode, dict) and (known is None or mode.get("e_tag") != str(known[1])):
+        if isinstance(mode, dict) and (content is None or mode.get("e_tag") != str(content[1])):
             raise PreconditionError("The object has another version.")
         self._version += 1
         self.objects[key] = data, self._version

@@ -132,9 +132,9 @@ class Process:
             self.registry = await self._context.__aenter__()
         except Exception as error:
             self.world.scheduler.note(f"{self.name}: did not start: {type(error).__name__}: {error}")
-            known = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
+            is_expected = isinstance(error, TreatyError | OSError) or "asyncpg" in type(error).__module__
             # An old backup has no leaves below the head that the process has just signed. Its next start names the cause.
-            if not known and not self.world.faults.restored and self.world.faults.recoveries == self._recoveries:
+            if not is_expected and not self.world.faults.restored and self.world.faults.recoveries == self._recoveries:
                 self.world.found(f"{self.name} did not start because of an internal error: {error!r}")
             self._end()
         else:
@@ -282,11 +282,11 @@ class World:
     def log(self, process: Process | None, level: str, event: str, fields: dict[str, Any]) -> None:
         """Take a line of the product's log."""
         error = fields.pop("exc_info", None)
-        told = ", ".join(f"{name}={str(value)[:100]}" for name, value in fields.items())
-        self.scheduler.note(f"{process.name if process else '?'}: log {level}: {event} {told} {error!r}")
+        text = ", ".join(f"{name}={str(value)[:100]}" for name, value in fields.items())
+        self.scheduler.note(f"{process.name if process else '?'}: log {level}: {event} {text} {error!r}")
         # After the restore of an old backup the alarm is right.
         if event == "batch lost" or (event == "the log was forked" and not self.faults.restored):
-            self.found(f"The log says: {event} ({error!r} {told}).")
+            self.found(f"The log says: {event} ({error!r} {text}).")
         if event == "batch failed" and not isinstance(error, TreatyError | OSError) and "asyncpg" not in type(error).__module__:
             self.found(f"A batch failed because of an internal error: {error!r}.")
 

@@ -138,8 +138,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def resume(self) -> None:
         """Continue. Everything that came due meanwhile runs now, in its order."""
-        held, self._held = self._held or [], None
-        for event in held:
+        events, self._held = self._held or [], None
+        for event in events:
             self._scheduler.push(Event(self._scheduler.now, event.run), self)
 
     def turn(self, event: Event) -> None:

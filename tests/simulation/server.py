@@ -98,8 +98,8 @@ class Server:
 
     def resume(self) -> None:
         """Continue with everything that arrived meanwhile."""
-        held, self._held = self._held or [], None
-        for work in held:
+        works, self._held = self._held or [], None
+        for work in works:
             work()
 
     def stop(self, *, promote: bool = False) -> None:

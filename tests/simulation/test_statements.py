@@ -86,24 +86,24 @@ def _plain(rows: Any, ordered: bool = False) -> Any:
 
 def _arguments(sql: str, types: list[str], tables: Tables, rng: random.Random) -> list[Any]:
     count = rng.randrange(1, 4)
-    made: list[Any] = []
+    values_made: list[Any] = []
     for kind in types:
         element = kind.removesuffix("[]").removeprefix("_")
         values = _VALUES[element]
         if element == kind:
-            made.append(rng.choice(values))
+            values_made.append(rng.choice(values))
         elif element in ("jsonb", "int2"):
-            made.append([rng.choice(values) for _ in range(count)])
+            values_made.append([rng.choice(values) for _ in range(count)])
         else:
-            made.append(rng.sample(values, count))
+            values_made.append(rng.sample(values, count))
     for begin, columns in _OPTIONAL.items():
         for column in columns if sql.startswith(begin) else ():
-            if column < len(made):  # the statement that appends leaves may have further parts
-                made[column] = [None if rng.random() < 0.4 else value for value in made[column]]
+            if column < len(values_made):  # the statement that appends leaves may have further parts
+                values_made[column] = [None if rng.random() < 0.4 else value for value in values_made[column]]
     if sql.startswith("with moved") and rng.random() < 0.6:
         head = tables.rows["head"][True,]
-        made[:2] = head["size"], head["root"]
-    return made
+        values_made[:2] = head["size"], head["root"]
+    return values_made
 
 
 def test_an_unknown_statement_is_an_error() -> None:

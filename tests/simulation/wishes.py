@@ -63,8 +63,8 @@ class Wish:
 
 @cache
 def _signed(authors: tuple[Any, ...], body: kinds.Body) -> tuple[bytes, str]:
-    made = signed(body, *authors)
-    return made.leaf, made.id
+    statement = signed(body, *authors)
+    return statement.leaf, statement.id
 
 
 def draw(rng: Random) -> list[Wish]:
@@ -74,9 +74,9 @@ def draw(rng: Random) -> list[Wish]:
     wishes += [_ballot(number, rng.choice(AUTHORS)) for number in range(rng.randrange(0, 3))]
     for number in rng.sample(range(6), rng.choice((0, 0, 1, 2))):
         publish = _publish(number)
-        made = [_handler(number, publish), _status(number, publish), _withdrawal(number, publish, rng.randrange(2))]
-        made += [_report(number, publish, which) for which in range(3)]
-        wishes += [publish, *rng.sample(made, rng.randrange(len(made)))]
+        statements = [_handler(number, publish), _status(number, publish), _withdrawal(number, publish, rng.randrange(2))]
+        statements += [_report(number, publish, which) for which in range(3)]
+        wishes += [publish, *rng.sample(statements, rng.randrange(len(statements)))]
     return wishes
 
 

@@ -25,12 +25,12 @@ class Log:
     size: int = 0
 
     def add(self, body: kinds.Body, *signers: Signer, issued: int = NOW, log: str = ORIGIN) -> statement.Statement:
-        made = signed(body, *signers, issued=issued, log=log)
+        record = signed(body, *signers, issued=issued, log=log)
         keys = {signer.key_id: signer.public_key for signer in signers}
-        looked_at = {key: self.facts[key] for key in admit.reads(made) if key in self.facts}
-        self.facts |= admit.admit(looked_at, statement.verify(made, keys), self.size)
+        looked_at = {key: self.facts[key] for key in admit.reads(record) if key in self.facts}
+        self.facts |= admit.admit(looked_at, statement.verify(record, keys), self.size)
         self.size += 1
-        return made
+        return record
 
     def refuses(self, body: kinds.Body, *signers: Signer, issued: int = NOW, log: str = ORIGIN) -> str:
         before = dict(self.facts)

@@ -23,12 +23,12 @@ Status = aip_pb2.AgentMessage.SessionStatus
 
 def signatures() -> dict[str, dict[str, str]]:
     """Class → method → the printed parameters."""
-    found: dict[str, dict[str, str]] = {}
+    by_class: dict[str, dict[str, str]] = {}
     for head, lines in _SECTIONS.items():
         if head.startswith("class "):
             methods = [re.match(r"• (\w+)\((.*?)\)(?: -> .*?)?:", line) for line in lines]
-            found[head.removeprefix("class ")] = {match[1]: match[2] for match in methods if match}
-    return found
+            by_class[head.removeprefix("class ")] = {match[1]: match[2] for match in methods if match}
+    return by_class
 
 
 def members(enum: str) -> dict[str, int]:
@@ -39,12 +39,12 @@ def members(enum: str) -> dict[str, int]:
 
 def examples() -> dict[str, list[str]]:
     """Section → the statements of its example. The page joined some in one line."""
-    found = {}
+    by_name = {}
     for head, lines in _SECTIONS.items():
         code = [line for line in lines if not line.startswith("•")]
         if code:
-            found[head.removesuffix(" (Enum)")] = re.split(r"(?<=\)) (?=\w)", code[0].partition(" #")[0])
-    return found
+            by_name[head.removesuffix(" (Enum)")] = re.split(r"(?<=\)) (?=\w)", code[0].partition(" #")[0])
+    return by_name
 
 
 def values(message: str) -> dict[str, str]:

@@ -26,13 +26,13 @@ def _series(name: str, instance: str, job: str = "treaty", **labels: str) -> str
 
 def _working() -> dict[str, list[float]]:
     """Return the samples of processes that work: `a` leads, `b` and `c` follow, `m` is a mirror."""
-    found: dict[str, list[float]] = {}
+    series_of: dict[str, list[float]] = {}
 
     def steady(series: str, value: float) -> None:
-        found[series] = [value] * (LAST + 1)
+        series_of[series] = [value] * (LAST + 1)
 
     def rising(series: str, step: float) -> None:
-        found[series] = [step * number for number in range(LAST + 1)]
+        series_of[series] = [step * number for number in range(LAST + 1)]
 
     for node in _NODES:
         steady(_series("up", node), 1)
@@ -54,7 +54,7 @@ def _working() -> dict[str, list[float]]:
         steady(_series("treaty_leader_take_overs_total", node, outcome="led"), 1)
         steady(_series("treaty_content_checks_total", node, outcome="lost"), 0)
         for disk in ("blobs", "database"):
-            found[_series("treaty_disk_free_bytes", node, disk=disk)] = [5e10 - 1e6 * number for number in range(LAST + 1)]
+            series_of[_series("treaty_disk_free_bytes", node, disk=disk)] = [5e10 - 1e6 * number for number in range(LAST + 1)]
             steady(_series("treaty_disk_full", node, disk=disk), 0)
         for queue in ("admission", "sequencer"):
             steady(_series("treaty_queue_depth", node, queue=queue), 3)
@@ -73,10 +73,10 @@ def _working() -> dict[str, list[float]]:
     rising(_series("treaty_tiles_time_seconds", _LEADER), STEP)
     steady(_series("up", "m", "treaty-mirror"), 1)
     # One failed step of a mirror is no alert.
-    found[_series("treaty_mirror_failing", "m", "treaty-mirror")] = [float(number == 3) for number in range(LAST + 1)]
+    series_of[_series("treaty_mirror_failing", "m", "treaty-mirror")] = [float(number == 3) for number in range(LAST + 1)]
     steady(_series("treaty_mirror_stopped", "m", "treaty-mirror"), 0)
     steady(_series("treaty_forks_total", "m", "treaty-mirror"), 0)
-    return found
+    return series_of
 
 
 _HISTOGRAMS: Mapping[str, dict[str, str]] = {

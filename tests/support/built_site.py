@@ -35,12 +35,12 @@ def built_site(cache: Path) -> Path:
 
 def _digest() -> str:
     """Return a name of everything that the site is made of."""
-    found = hashlib.sha256(f"{__version__} {sphinx.__version__}".encode())
+    digest = hashlib.sha256(f"{__version__} {sphinx.__version__}".encode())
     with tempfile.TemporaryDirectory(prefix="treaty-site-") as name:
         stage(Path(name))
         for root in (Path(name), ROOT / "docs/site", _STATIC):
             for path in sorted(root.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
-                    found.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
-                    found.update(path.read_bytes())
-    return found.hexdigest()[:16]
+                    digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
+                    digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -18,8 +18,8 @@ FOLDER = Path(__file__).parents[1] / "vectors" / "bundles"
 
 def facts() -> dict[str, Any]:
     """What a reader knows before: the registry and its key, the URI, the time, the publisher of its policy."""
-    found: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text())
-    return found
+    data: dict[str, Any] = json.loads((FOLDER / "facts.json").read_text())
+    return data
 
 
 def outcome(change: dict[str, Any]) -> dict[str, Any]:
@@ -28,16 +28,16 @@ def outcome(change: dict[str, Any]) -> dict[str, Any]:
     `pointer`, `value`: a place in the bundle (RFC 6901) and its new value; without a value it is removed. `known`: other facts.
     `wheel`: other bytes, in base64.
     """
-    known = facts() | change.get("known", {})
+    facts_of_case = facts() | change.get("known", {})
     data = _changed((FOLDER / "echo.bundle.json").read_bytes(), change) if "pointer" in change else None
     data = (FOLDER / "echo.bundle.json").read_bytes() if data is None else data
     (wheel,) = (path.read_bytes() for path in FOLDER.glob("*.whl"))
     if "wheel" in change:
         wheel = canonical.b64decode(change["wheel"], limit=2**20)
-    trusted, policy = TrustedRegistry(parse_registry_name(known["registry"]), None), Policy([known["publisher"]])
+    trusted, policy = TrustedRegistry(parse_registry_name(facts_of_case["registry"]), None), Policy([facts_of_case["publisher"]])
     try:
-        bundle = read_bundle(data, uri=known["uri"])
-        proven = verify_bundle(bundle, parse_protocol_uri(known["uri"]), trusted, policy, now=known["now"])
+        bundle = read_bundle(data, uri=facts_of_case["uri"])
+        proven = verify_bundle(bundle, parse_protocol_uri(facts_of_case["uri"]), trusted, policy, now=facts_of_case["now"])
         verify_handler(proven, wheel, policy, bundle=data)
     except VerificationFailed as error:
         return {"step": int(error.step), "code": str(error.code)}

@@ -26,18 +26,18 @@ class Program:
 
 def chromium() -> Program:
     """Return the browser. Raises `CalledProcessError` where apt has no such package."""
-    found = shutil.which(PACKAGE)
-    if found is None and os.geteuid() == 0:
+    program = shutil.which(PACKAGE)
+    if program is None and os.geteuid() == 0:
         subprocess.run(["apt-get", "install", "-y", "--no-install-recommends", PACKAGE], check=True, capture_output=True)
-        found = shutil.which(PACKAGE)
-    return Program(found) if found else _unpacked()
+        program = shutil.which(PACKAGE)
+    return Program(program) if program else _unpacked()
 
 
 def _unpacked() -> Program:
     root = kept(Path(__file__).parents[2] / ".pytest_cache" / "d" / "debian" / PACKAGE, _unpack) / "root"
     # Debian's script in /usr/bin has the place of a system-wide installation in it.
     program = root / "usr" / "lib" / "chromium" / "chromium"
-    libraries = {str(found.parent) for found in root.glob("usr/lib/**/*.so*")}
+    libraries = {str(library.parent) for library in root.glob("usr/lib/**/*.so*")}
     return Program(str(program), {"LD_LIBRARY_PATH": ":".join(sorted(libraries))})
 
 

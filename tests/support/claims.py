@@ -39,8 +39,8 @@ def bundle_by(issuer: str, *, chain: bool = False, v1: bool = False, identity: s
 
 def bundle_of(certificate: bytes, *, chain: bool = False) -> bytes:
     """A bundle with these bytes as its certificate."""
-    held = {"rawBytes": base64.b64encode(certificate).decode()}
-    material = {"x509CertificateChain": {"certificates": [held]}} if chain else {"certificate": held}
+    encoded = {"rawBytes": base64.b64encode(certificate).decode()}
+    material = {"x509CertificateChain": {"certificates": [encoded]}} if chain else {"certificate": encoded}
     return json.dumps({"verificationMaterial": material}).encode()
 
 

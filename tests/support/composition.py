@@ -30,10 +30,10 @@ _IMAGE_VARIABLE = re.compile(r"\b(TREATY_\w+_DATA)=(\S+)")
 def interpolated(text: str, values: Mapping[str, str]) -> str:
     """Put values in the place of `${NAME}`, `${NAME:-DEFAULT}` and `${NAME:?MESSAGE}`, as the specification of compose says."""
 
-    def value(found: re.Match[str]) -> str:
-        given = values.get(found["name"], "")
-        assert given or found["rule"] != ":?", found["text"]
-        return given or (found["text"] if found["rule"] == ":-" else "")
+    def value(match: re.Match[str]) -> str:
+        value_of = values.get(match["name"], "")
+        assert value_of or match["rule"] != ":?", match["text"]
+        return value_of or (match["text"] if match["rule"] == ":-" else "")
 
     return _VARIABLE.sub(value, text)
 
@@ -57,8 +57,8 @@ class Composition:
 
     def services(self) -> dict[str, Any]:
         """Read the file anew, with the present values."""
-        found: dict[str, Any] = yaml.safe_load(interpolated(FILE.read_text(), self.values))["services"]
-        return found
+        services: dict[str, Any] = yaml.safe_load(interpolated(FILE.read_text(), self.values))["services"]
+        return services
 
     async def start(self, name: str) -> None:
         """Start a service in the background; its output is in a file of the folder."""
@@ -112,11 +112,11 @@ class Composition:
             shutil.copyfile(source, copy)
         return copy
 
-    def _command(self, name: str, given: tuple[str, ...] | None) -> tuple[str, list[str], dict[str, str]]:
+    def _command(self, name: str, arguments: tuple[str, ...] | None) -> tuple[str, list[str], dict[str, str]]:
         service = self.services()[name]
         command = [
             *service.get("entrypoint", ()),
-            *(service["command"] if given is None and "command" in service else given or ()),
+            *(service["command"] if arguments is None and "command" in service else arguments or ()),
         ]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("TREATY_", "AWS_"))}
         own = dict(service.get("environment", {}))
@@ -146,4 +146,4 @@ class Composition:
         text = text.replace(PROXY, "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
         if text.lstrip(":") in self.ports:
             return text.replace(text.lstrip(":"), str(self.ports[text.lstrip(":")]))
-        return re.sub(_ADDRESS, lambda found: f"127.0.0.1:{self.ports.get(found[1], found[1])}", text)
+        return re.sub(_ADDRESS, lambda match: f"127.0.0.1:{self.ports.get(match[1], match[1])}", text)

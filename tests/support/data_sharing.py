@@ -117,21 +117,21 @@ def published(id: str, interface: int = 4) -> Published:
 
 def offer(id: str = SHARING, **fields: Any) -> ProtocolOffer:
     """The source's description of data-sharing, for an agent's registry."""
-    given = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
-    return ProtocolOffer(id, metrics=Metrics("low", "high", "medium"), uri=published(id).uri, **given)
+    members = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
+    return ProtocolOffer(id, metrics=Metrics("low", "high", "medium"), uri=published(id).uri, **members)
 
 
 def sharer(name: str, home: Path, *offers: ProtocolOffer, policy: Policy | None = None, **options: Any) -> Party:
     """An agent NAME.example that offers these, data-sharing by default, and answers queries."""
     offers = offers or (offer(),)
-    known = {made.uri: made for made in map(published, (SHARING, TRANSFER))}
+    protocols = {side.uri: side for side in map(published, (SHARING, TRANSFER))}
     policy = policy or Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
-    made = party(name, home, protocols=SimulatedProtocols(known), policy=policy, **options)
-    for given in offers:
-        made.agent.flow.registry.add(given)
+    side = party(name, home, protocols=SimulatedProtocols(protocols), policy=policy, **options)
+    for own_offer in offers:
+        side.agent.flow.registry.add(own_offer)
 
-        @made.agent.provides(given.uri)
+        @side.agent.provides(own_offer.uri)
         async def query(query: str) -> list[Any]:
             return ROWS if query == QUERY else []
 
-    return made
+    return side

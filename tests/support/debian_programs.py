@@ -12,9 +12,9 @@ from build_cache import kept
 
 def debian_program(name: str, package: str) -> str:
     """Return a program. Raises `CalledProcessError` where apt has no such package."""
-    found = shutil.which(name)
-    if found is not None:
-        return found
+    program = shutil.which(name)
+    if program is not None:
+        return program
 
     def unpack(folder: Path) -> None:
         # apt drops its rights for a download, unless it may not write into the folder.

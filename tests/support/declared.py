@@ -133,10 +133,10 @@ class Network:
 
     async def want(self, side: str, call: str, count: int) -> None:
         """The application takes more items."""
-        operation, wanted = self.calls[side, call]
-        if wanted - len(self.items.get((side, call), [])) + count > 1_024:
+        operation, window = self.calls[side, call]
+        if window - len(self.items.get((side, call), [])) + count > 1_024:
             return
-        self.calls[side, call] = operation, wanted + count
+        self.calls[side, call] = operation, window + count
         await self.give(side, Requested(call=call, count=count))
 
     async def cancel(self, side: str, call: str) -> None:

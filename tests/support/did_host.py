@@ -38,8 +38,8 @@ def did_host(folder: Path, *agents: Signer) -> Iterator[tuple[str, ...]]:
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        found = [f"--resolve={host}=127.0.0.1:{server.server_address[1]}" for host in documents]
-        yield (*found, f"--ca={folder / 'ca.pem'}")
+        hosts = [f"--resolve={host}=127.0.0.1:{server.server_address[1]}" for host in documents]
+        yield (*hosts, f"--ca={folder / 'ca.pem'}")
     finally:
         server.shutdown()
         thread.join()

@@ -46,8 +46,8 @@ def counted(
 ) -> Count:
     """Count ballots of numbered choices, as `count_of` does. `field`: the candidates that are counted; by default all."""
     named = [(tuple(tuple(name(choice, candidates) for choice in tier) for tier in tiers), weight) for tiers, weight in votes]
-    chosen = range(candidates) if field is None else field
-    return count_of(named, [name(number, candidates) for number in chosen], clusters)
+    indexes = range(candidates) if field is None else field
+    return count_of(named, [name(number, candidates) for number in indexes], clusters)
 
 
 def tiered(ranks: Sequence[int]) -> Tiered:

@@ -29,28 +29,30 @@ def fetcher(
 ) -> Fetcher:
     """An agent's fetcher: it trusts the registry, names ALICE, and shares the registry's clock."""
     registry.trusted_in(home)
-    chosen = Policy([publisher.did for publisher in publishers], **policy)
+    rules = Policy([publisher.did for publisher in publishers], **policy)
     network = SimulatedNetwork(registry, down=down)
-    return Fetcher(home, chosen, network, clock=lambda: registry.now, afterwards=afterwards)
+    return Fetcher(home, rules, network, clock=lambda: registry.now, afterwards=afterwards)
 
 
 def kept_in(home: Path) -> dict[str, bytes]:
     """Every file of a home but the locks, which are empty, the proofs against a registry, and what is known of its log."""
-    kept = {
+    memory_files = {
         str(path.relative_to(home)): path.read_bytes()
         for path in sorted(home.rglob("*"))
         if path.is_file()
         and not path.name.endswith((".lock.lock", "registries.lock", ".equivocation.json", ".contradiction.json"))
         and not path.name.startswith("seen.db")
     }
-    if "registries.json" in kept:
-        trusted = json.loads(kept["registries.json"])["registries"]
-        known = ("checkpoint", "learned", "time")
-        names = {origin: {**entry, **dict.fromkeys(known)} for origin, entry in trusted.items()}
-        kept["registries.json"] = json.dumps(names, sort_keys=True).encode()
-    if "treaty.lock" in kept:
-        kept["treaty.lock"] = json.dumps(_without_statuses(json.loads(kept["treaty.lock"])), sort_keys=True).encode()
-    return kept
+    if "registries.json" in memory_files:
+        trusted = json.loads(memory_files["registries.json"])["registries"]
+        names_of_memory = ("checkpoint", "learned", "time")
+        names = {origin: {**entry, **dict.fromkeys(names_of_memory)} for origin, entry in trusted.items()}
+        memory_files["registries.json"] = json.dumps(names, sort_keys=True).encode()
+    if "treaty.lock" in memory_files:
+        memory_files["treaty.lock"] = json.dumps(
+            _without_statuses(json.loads(memory_files["treaty.lock"])), sort_keys=True
+        ).encode()
+    return memory_files
 
 
 def _without_statuses(value: Any) -> Any:
@@ -85,7 +87,7 @@ async def refused_at(
 
 async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: str, **options: Any) -> VerificationFailed:
     registry.trusted_in(home)
-    before, known = kept_in(home), known_in(home)
+    before, names = kept_in(home), known_in(home)
     async with fetcher(registry, home, **options) as agent:
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(name)
@@ -93,6 +95,6 @@ async def _refused_at(step: int, registry: SimulatedRegistry, home: Path, name: 
         assert str(failure.value).startswith(f"Step {step} (")
         assert kept_in(home) == before
         if (step <= 4 and failure.value.code != "resolve.ambiguous") or failure.value.code.startswith("memory."):
-            assert known_in(home) == known
+            assert known_in(home) == names
         assert not agent.holds(name) and not agent.holds(uri_of())
     return failure.value

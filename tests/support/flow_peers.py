@@ -75,16 +75,16 @@ def digest_of(id: str) -> str:
 
 def registry(*offers: ProtocolOffer) -> ProtocolRegistry:
     """A registry with these offers."""
-    made = ProtocolRegistry()
+    registry = ProtocolRegistry()
     for offer in offers:
-        made.add(offer)
-    return made
+        registry.add(offer)
+    return registry
 
 
 def sharing(**fields: Any) -> ProtocolOffer:
     """The source's data-sharing protocol."""
-    given = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
-    return ProtocolOffer(SHARING, metrics=Metrics("low", "high", "medium"), **given)
+    members = {"capabilities": ("query", "stream", "batch"), "preference": 0.9, **fields}
+    return ProtocolOffer(SHARING, metrics=Metrics("low", "high", "medium"), **members)
 
 
 def delegation(**fields: Any) -> ProtocolOffer:
@@ -222,10 +222,10 @@ class FlowWire:
         one = self.initiator
         offer = one.capabilities.registry.get(id)
         assert offer is not None
-        judged = StrategyEngine().evaluate(
+        evaluation = StrategyEngine().evaluate(
             offer.supported(), one.peer_capabilities.protocols[id], one.goal, one.capabilities.context, one.peer_capabilities
         )
-        return judged and type(judged)(**{**vars(judged), "digest": digest_of(id)})
+        return evaluation and type(evaluation)(**{**vars(evaluation), "digest": digest_of(id)})
 
     def deliver(self, who: str) -> FlowMessage:
         """Hand the next message on its way to `who` over."""
@@ -322,7 +322,7 @@ def agent(name: str, home: Path, *offers: ProtocolOffer, clock: Callable[[], Now
     functions.add(getProductInfo)
 
     def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), made.functions
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, name=request.role), flow_agent.functions
 
     own = identity(f"{name}.example")
     hosts = HandlerHosts(own.did, home / name, runtime, served)
@@ -336,8 +336,8 @@ def agent(name: str, home: Path, *offers: ProtocolOffer, clock: Callable[[], Now
     manager = MetaProtocolManager(own, DidKeys(keys_of), around, home=home / name)
     for offer in offers or (ProtocolOffer(INFO_1, ("query",), 0.5), ProtocolOffer(INFO_2, ("query",), 0.9)):
         manager.registry.add(offer)
-    made = FlowAgent(manager, names, runtime, functions, home / name, events)
-    return made
+    flow_agent = FlowAgent(manager, names, runtime, functions, home / name, events)
+    return flow_agent
 
 
 @asynccontextmanager

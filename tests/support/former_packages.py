@@ -59,10 +59,10 @@ def add(name: str, tree: Path) -> None:
                 release, _, path = member.name.partition("/")
                 files[path, release] = file.read()
     files |= {(path, name): data for path, data in _packages(tree)}
-    kept = sorted({release for _, release in files})[-KEPT:]
+    releases = sorted({release for _, release in files})[-KEPT:]
     with tarfile.open(ARCHIVE, "w:xz", preset=9) as archive:
         for path, release in sorted(files):
-            if release in kept:
+            if release in releases:
                 member = tarfile.TarInfo(f"{release}/{path}")
                 member.size = len(files[path, release])
                 archive.addfile(member, io.BytesIO(files[path, release]))

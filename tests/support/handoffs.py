@@ -140,15 +140,15 @@ async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
     """Wait until a condition holds; it may be a coroutine function."""
     async with asyncio.timeout(seconds):
         while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
+            result = condition()
+            if await result if asyncio.iscoroutine(result) else result:
                 return
             await asyncio.sleep(0.02)
 
 
-async def drained(made: World, name: str = "desk") -> bool:
+async def drained(world: World, name: str = "desk") -> bool:
     """Whether the outbox of an agent is empty."""
-    return await made.journals[made.name(name)].waiting() == 0
+    return await world.journals[world.name(name)].waiting() == 0
 
 
 def shown(message: Mapping[str, Any]) -> tuple[str, str]:

@@ -33,33 +33,35 @@ def path_of(uri: str) -> str:
     return uri.removeprefix(f"https://{ORIGIN}")
 
 
-async def post(api: httpx.AsyncClient, made: Statement) -> httpx.Response:
+async def post(api: httpx.AsyncClient, statement: Statement) -> httpx.Response:
     """Submit one statement."""
-    return await api.post("/statements", content=made.leaf, headers={"Content-Type": "application/json"})
+    return await api.post("/statements", content=statement.leaf, headers={"Content-Type": "application/json"})
 
 
-async def put(api: httpx.AsyncClient, data: bytes, made: Statement | bytes) -> httpx.Response:
+async def put(api: httpx.AsyncClient, data: bytes, statement: Statement | bytes) -> httpx.Response:
     """Upload a blob that a statement names."""
-    leaf = made if isinstance(made, bytes) else made.leaf
+    leaf = statement if isinstance(statement, bytes) else statement.leaf
     headers = {"Treaty-Statement": canonical.b64encode(leaf), "Content-Type": "application/octet-stream"}
     return await api.put(f"/blobs/sha256/{canonical.hex_digest(data)}", content=data, headers=headers)
 
 
-async def publish(api: httpx.AsyncClient, agent: Signer, made: Publication) -> Statement:
+async def publish(api: httpx.AsyncClient, agent: Signer, publication: Publication) -> Statement:
     """Upload what a publication names, then log it."""
-    signed = agent.statement(made.body)
-    for data in made.blobs.values():
+    signed = agent.statement(publication.body)
+    for data in publication.blobs.values():
         assert (await put(api, data, signed)).status_code in (201, 204)
     response = await post(api, signed)
     assert response.status_code == 201, response.text
     return signed
 
 
-async def attach(api: httpx.AsyncClient, agent: Signer, made: Publication, release: str = "1") -> Statement:
+async def attach(api: httpx.AsyncClient, agent: Signer, publication: Publication, release: str = "1") -> Statement:
     """Attach a handler to a publication. Its attestation is no Sigstore bundle: a registry only stores it."""
-    filename, wheel = echo_wheel(made.body.uri, made.body.document.sha256, release)
+    filename, wheel = echo_wheel(publication.body.uri, publication.body.document.sha256, release)
     attestation = canonical.dumps({"attested-by": agent.did, "release": release})
-    body = kinds.Handler(made.body.uri, made.body.document.sha256, filename, blob(wheel), ENTRY_POINT, blob(attestation))
+    body = kinds.Handler(
+        publication.body.uri, publication.body.document.sha256, filename, blob(wheel), ENTRY_POINT, blob(attestation)
+    )
     signed = agent.statement(body)
     for data in (wheel, attestation):
         assert (await put(api, data, signed)).status_code in (201, 204)

@@ -148,10 +148,10 @@ def _descendants() -> set[int]:
         with suppress(OSError):  # it has ended
             parent = status.read_text().partition("\nPPid:\t")[2].partition("\n")[0]
             children.setdefault(int(parent), []).append(int(status.parent.name))
-    found = list(children.get(os.getpid(), ()))
-    for pid in found:  # which grows meanwhile
-        found += children.get(pid, ())
-    return set(found)
+    pids = list(children.get(os.getpid(), ()))
+    for pid in pids:  # which grows meanwhile
+        pids += children.get(pid, ())
+    return set(pids)
 
 
 def _is_reaped(pid: int) -> bool:

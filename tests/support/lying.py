@@ -24,14 +24,14 @@ Kind = type[kinds.Body]
 LINE = uri_of().rpartition("/")[0]
 
 
-def indexes(registry: SimulatedRegistry, kind: Kind, test: Callable[[Statement], bool] = lambda made: True) -> list[int]:
-    return [index for index, made in registry.shown() if isinstance(made.body, kind) and test(made)]
+def indexes(registry: SimulatedRegistry, kind: Kind, test: Callable[[Statement], bool] = lambda statement: True) -> list[int]:
+    return [index for index, statement in registry.shown() if isinstance(statement.body, kind) and test(statement)]
 
 
 def leave_out(registry: SimulatedRegistry, kind: Kind, *which: int) -> None:
     """Leave out the statements of a kind in these places, or all."""
-    found = indexes(registry, kind)
-    registry.left_out |= {found[place] for place in which} if which else set(found)
+    positions = indexes(registry, kind)
+    registry.left_out |= {positions[place] for place in which} if which else set(positions)
 
 
 def second_key(of: Signer = ALICE) -> Signer:
@@ -44,10 +44,10 @@ def tell_another_first_identity(registry: SimulatedRegistry) -> Signer:
     forger = second_key()
     leave_out(registry, kinds.Identity, *[0])
     body = identity_body(forger, document="of the operator's making")
-    made = signed(body, OPERATOR, issued=registry.now)
-    index = registry.force(made.leaf)
+    statement = signed(body, OPERATOR, issued=registry.now)
+    index = registry.force(statement.leaf)
     keys = {forger.key_id: encode_multikey(forger.public_key)}
-    registry.facts[f"identity/{ALICE.did}"] = IdentityFact(made.id, index, body.document.sha256, keys, 1, registry.now)
+    registry.facts[f"identity/{ALICE.did}"] = IdentityFact(statement.id, index, body.document.sha256, keys, 1, registry.now)
     return forger
 
 
@@ -81,7 +81,9 @@ def voted(registry: SimulatedRegistry) -> None:
 def other_decision(registry: SimulatedRegistry, topic: str = TOPIC, **changes: object) -> int:
     """Log a decision that nobody voted for, made from the newest in a topic; its leaf."""
     newest = next(
-        made.body for _, made in reversed(registry.shown()) if isinstance(made.body, kinds.Decision) and made.body.topic == topic
+        statement.body
+        for _, statement in reversed(registry.shown())
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == topic
     )
     body = msgspec.structs.replace(newest, **{"consensus": "f" * 64} | changes)
     return registry.force(signed(body, OPERATOR, issued=registry.now).leaf)
@@ -151,10 +153,10 @@ async def topic_stops(registry: SimulatedRegistry, home: Path, code: str) -> Ver
     return failure.value
 
 
-def _without_topics(kept: dict[str, bytes]) -> dict[str, bytes]:
-    topics = json.loads(kept.get("topics.json", b'{"topics": []}'))["topics"]
+def _without_topics(files: dict[str, bytes]) -> dict[str, bytes]:
+    topics = json.loads(files.get("topics.json", b'{"topics": []}'))["topics"]
     dropped = ("topics.json", *(entry["bundle"] for entry in topics))
-    return {name: data for name, data in kept.items() if not name.endswith(dropped)}
+    return {name: data for name, data in files.items() if not name.endswith(dropped)}
 
 
 def as_new_machine(home: Path) -> None:

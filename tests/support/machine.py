@@ -71,10 +71,10 @@ class Machine:
     def said(self, unit: str, pattern: str) -> str:
         """Wait until a service has printed something."""
         end = time.monotonic() + 120
-        while not (found := re.search(pattern, self.journal(unit))):
+        while not (results := re.search(pattern, self.journal(unit))):
             assert time.monotonic() < end, self.journal(unit)
             time.sleep(0.1)
-        return found[1]
+        return results[1]
 
     def program(self, name: str) -> Path:
         """Return a script of this host that runs a program of the machine as root."""

@@ -89,15 +89,15 @@ def statements() -> dict[str, Any]:
     keys = {signer.key_id: signer for signer in (ALICE, BOB, OPERATOR)}
     accepted = []
     for body, signers in _bodies():
-        made = signed(body, *signers)
+        record = signed(body, *signers)
         accepted.append(
             {
-                "kind": made.type,
-                "payload": made.payload.decode(),
-                "signing_input": canonical.b64encode(statement.pre_authentication_encoding(made.payload)),
-                "leaf": made.leaf.decode(),
-                "id": made.id,
-                "leaf_hash": leaf_hash(made.leaf).hex(),
+                "kind": record.type,
+                "payload": record.payload.decode(),
+                "signing_input": canonical.b64encode(statement.pre_authentication_encoding(record.payload)),
+                "leaf": record.leaf.decode(),
+                "id": record.id,
+                "leaf_hash": leaf_hash(record.leaf).hex(),
             }
         )
     return {
@@ -226,8 +226,8 @@ def _uri(text: str) -> dict[str, str]:
 
 def _did(text: str) -> dict[str, str]:
     parsed = did.parse_did(text)
-    found = {"did": text, "document": parsed.document_url}
-    return found if "%3A" in text else {**found, "namespace": parsed.namespace}
+    identity = {"did": text, "document": parsed.document_url}
+    return identity if "%3A" in text else {**identity, "namespace": parsed.namespace}
 
 
 def election() -> dict[str, Any]:

@@ -304,16 +304,16 @@ def party(
 
 def shop(home: Path, *uris: str, name: str = "shop", **options: Any) -> Party:
     """An agent that sells one laptop, by product-info of these versions (both unless given)."""
-    made = party(name, home, **options)
+    side = party(name, home, **options)
     for uri in uris or (URI_2, URI_1):
 
-        @made.agent.provides(uri)
+        @side.agent.provides(uri)
         async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
             if productId != LAPTOP["productId"]:
                 raise OperationError(404, "产品未找到")
             return LAPTOP
 
-    return made
+    return side
 
 
 def buyer(home: Path, *, name: str = "buyer", **options: Any) -> Party:
@@ -326,8 +326,8 @@ class Tap(NotingConnection):
 
     def kinds(self, *, contexts: bool = False) -> list[str]:
         """Each message in a word: hello, or a frame by its PT. `contexts`: also the contexts of calls."""
-        said = [f"{way}{_kind(message)}" for way, message in self.seen]
-        return [kind for kind in said if contexts or not kind.endswith("context")]
+        words = [f"{way}{_kind(message)}" for way, message in self.seen]
+        return [kind for kind in words if contexts or not kind.endswith("context")]
 
 
 def _kind(message: str | bytes) -> str:

@@ -71,9 +71,9 @@ def destination_hello(
     )
 
 
-def buyer(hello: Hello | None = None, *, known: str = URI, now: float = 0.0, **options: Any) -> Machine:
+def buyer(hello: Hello | None = None, *, uri: str = URI, now: float = 0.0, **options: Any) -> Machine:
     """A source that has sent its Hello."""
-    machine, _ = Machine.initiator(hello or source_hello(), now=now, timeouts=TIMEOUTS, known_uri=known, **options)
+    machine, _ = Machine.initiator(hello or source_hello(), now=now, timeouts=TIMEOUTS, known_uri=uri, **options)
     return machine
 
 

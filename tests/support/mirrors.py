@@ -66,25 +66,25 @@ async def read(client: httpx.AsyncClient, path: str, accept: str) -> tuple[objec
 
 async def crawl(url: str, limit: int = 600) -> list[tuple[str, str]]:
     """The paths that the pages of a registry link to, each as a page and as data: path and `Accept`."""
-    found: dict[str, None] = dict.fromkeys(ROOTS)
+    targets: dict[str, None] = dict.fromkeys(ROOTS)
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
-        for path in (queue := list(found)):
+        for path in (queue := list(targets)):
             answer = await client.get(path, headers={"Accept": "text/html"})
             if answer.headers.get("content-type", "").startswith("text/html"):
                 links = [link.replace("&amp;", "&") for link in _LINK.findall(answer.text)]
-                new = [link for link in dict.fromkeys(links) if link not in found and len(found) < limit]
-                found |= dict.fromkeys(new)
+                new = [link for link in dict.fromkeys(links) if link not in targets and len(targets) < limit]
+                targets |= dict.fromkeys(new)
                 queue += new
-    return [(path, accept) for path in found for accept in ("text/html", "application/json", "application/octet-stream")]
+    return [(path, accept) for path in targets for accept in ("text/html", "application/json", "application/octet-stream")]
 
 
-async def differences(url: str, mirror: str, asked: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+async def differences(url: str, mirror: str, targets: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the questions to which the mirror answers in another way than the registry."""
     async with (
         httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as registry,
         httpx.AsyncClient(base_url=mirror, trust_env=False, timeout=30) as copy,
     ):
-        return [each for each in asked if await read(registry, *each) != await read(copy, *each)]
+        return [each for each in targets if await read(registry, *each) != await read(copy, *each)]
 
 
 @dataclass

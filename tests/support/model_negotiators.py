@@ -38,8 +38,8 @@ def script(server: ScriptedModel, topic: str = "travel/train-tickets") -> Script
 
 
 def source(negotiators: ModelNegotiators, script: Script) -> ModelNegotiator:
-    wanted = Requirement(script.requirement, topic=script.topic)
-    return negotiators.open(NegotiationContext("initiator", SOURCE, DESTINATION, requirement=wanted))
+    requirement = Requirement(script.requirement, topic=script.topic)
+    return negotiators.open(NegotiationContext("initiator", SOURCE, DESTINATION, requirement=requirement))
 
 
 def destination(negotiators: ModelNegotiators, script: Script, documents: Fetch | None = None) -> ModelNegotiator:

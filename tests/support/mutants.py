@@ -72,11 +72,11 @@ def all_rules() -> list[str]:
 def numbered_tests() -> dict[str, list[str]]:
     """Return the pytest names of the tests of each rule, and of each threat that has a mutant. Without those of `interop`, which
     need foreign packages, and of `faults`, which take minutes."""
-    found: dict[str, list[str]] = {rule: [] for rule in (*all_rules(), *(mutant.rule for mutant in all_mutants()))}
+    by_rule: dict[str, list[str]] = {rule: [] for rule in (*all_rules(), *(mutant.rule for mutant in all_mutants()))}
     for test in all_tests():
         if not test.path.startswith(("interop/", "faults/")):
             numbers = [f"{source}-{number}" for source, number in rules_of(test.name)]
             for rule in (*numbers, *(f"{THREAT}{number}" for number in test.threats)):
-                if rule in found:
-                    found[rule].append(f"tests/{test.path}::{test.name}")
-    return found
+                if rule in by_rule:
+                    by_rule[rule].append(f"tests/{test.path}::{test.name}")
+    return by_rule

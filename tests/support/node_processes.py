@@ -99,13 +99,13 @@ async def cluster(
         holder = await another_process(folder / "database")
         database = f"postgresql://postgres@/postgres?host={folder / 'database' / 'postgres'}"
     shared = tuple(options) or ("--blobs", f"file://{folder}/blobs", "--head", f"file://{folder}/head")
-    made = Cluster(folder, database, shared)
+    cluster = Cluster(folder, database, shared)
     try:
         for _ in range(count):
-            await made.add()
-        yield made
+            await cluster.add()
+        yield cluster
     finally:
-        await made.close()
+        await cluster.close()
         if holder is not None:
             await holder.communicate(b"")
 

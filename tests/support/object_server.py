@@ -56,11 +56,11 @@ def object_server(folder: Path, versitygw: Path | None = None) -> Iterator[dict[
 def objects() -> dict[str, bytes]:
     """Everything in the bucket."""
     store = S3Store(BUCKET)
-    found = {}
+    contents = {}
     for item in obstore.list(store).collect():
         with suppress(FileNotFoundError):  # a partial tile may be deleted meanwhile
-            found[item["path"]] = bytes(obstore.get(store, item["path"]).bytes())
-    return found
+            contents[item["path"]] = bytes(obstore.get(store, item["path"]).bytes())
+    return contents
 
 
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:

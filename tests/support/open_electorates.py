@@ -10,7 +10,7 @@ from signers import Signer, domain_signer
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.election.defaults import open_parameters
 from treaty_consensus.kinds import Blob, Parameters
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 
 ANCHORS = tuple(sorted(f"anchor-{number}.example" for number in range(16)))
 SUFFIX_LIST = b"""// ===BEGIN ICANN DOMAINS===
@@ -30,14 +30,14 @@ def anchor(number: int) -> Signer:
 
 def parameters(epoch_seconds: int = 100) -> Parameters:
     """Return the parameters of an open electorate with anchors that are mature at once."""
-    made = open_parameters(ANCHORS, Blob(hex_digest(SUFFIX_LIST), len(SUFFIX_LIST)), epoch_seconds=epoch_seconds)
-    assert made.reputation is not None
-    return msgspec.structs.replace(made, reputation=msgspec.structs.replace(made.reputation, mature_epochs=1))
+    body = open_parameters(ANCHORS, Blob(hex_digest(SUFFIX_LIST), len(SUFFIX_LIST)), epoch_seconds=epoch_seconds)
+    assert body.reputation is not None
+    return msgspec.structs.replace(body, reputation=msgspec.structs.replace(body.reputation, mature_epochs=1))
 
 
-def draft(epoch_seconds: int = 100) -> Draft:
+def draft(epoch_seconds: int = 100) -> ParametersDraft:
     """Return the same parameters with the suffix list that they name."""
-    return Draft(parameters(epoch_seconds), SUFFIX_LIST)
+    return ParametersDraft(parameters(epoch_seconds), SUFFIX_LIST)
 
 
 def write(folder: Path, epoch_seconds: int = 100) -> Path:

@@ -110,10 +110,10 @@ def become(platform: str) -> None:
 def import_all() -> None:
     """Import every module, and print how many they are."""
     names = [
-        found.name
+        module.name
         for package in PACKAGES
-        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
-        if found.name not in OF_WORKERS and not found.name.endswith("__main__")
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
+        if module.name not in OF_WORKERS and not module.name.endswith("__main__")
     ]
     for name in names:
         importlib.import_module(name)

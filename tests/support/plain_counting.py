@@ -25,18 +25,18 @@ Failed: TypeAlias = dict[str, set[Pair]]
 
 def pairs_of(tally: Tally) -> Pairs:
     """Return the agreed reports of a tally by names."""
-    found: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
+    pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
     for document, first, second, epoch in zip(*(column.tolist() for column in tally.agreed), strict=True):
-        found[tally.documents[document]][Pair(tally.principals[first], tally.principals[second])] = epoch
-    return dict(found)
+        pairs[tally.documents[document]][Pair(tally.principals[first], tally.principals[second])] = epoch
+    return dict(pairs)
 
 
 def failed_of(tally: Tally) -> Failed:
     """Return the failed reports of a tally by names."""
-    found: defaultdict[str, set[Pair]] = defaultdict(set)
+    pairs: defaultdict[str, set[Pair]] = defaultdict(set)
     for document, first, second, _ in zip(*(column.tolist() for column in tally.failed), strict=True):
-        found[tally.documents[document]].add(Pair(tally.principals[first], tally.principals[second]))
-    return dict(found)
+        pairs[tally.documents[document]].add(Pair(tally.principals[first], tally.principals[second]))
+    return dict(pairs)
 
 
 def edges_of(graph: Graph) -> dict[tuple[str, str], int]:
@@ -92,24 +92,24 @@ class PlainCounting:
         for report, pair in self._valid():
             if report.agreed:
                 epochs[pair].add(report.epoch)
-        return {pair: len(found) for pair, found in epochs.items()}
+        return {pair: len(epochs_of) for pair, epochs_of in epochs.items()}
 
     def count(self, epoch: int, horizon: int, weights: Mapping[str, int]) -> tuple[dict[str, tuple[Pairs, Failed]], object]:
         """Return the agreed and failed reports that count, by topic, and those agreed in this epoch in the order of the log."""
         tallies: defaultdict[str, tuple[Pairs, Failed]] = defaultdict(lambda: ({}, {}))
-        agreed, counted = [], set()
+        agreed, places_counted = [], set()
         for report, pair in self._valid():
             place = (report.topic, report.epoch, report.agreed, pair)
-            if place in counted or not (weights.get(pair.first) and weights.get(pair.second)):
+            if place in places_counted or not (weights.get(pair.first) and weights.get(pair.second)):
                 continue
             if report.agreed and epoch - horizon < report.epoch <= epoch:
-                counted.add(place)
+                places_counted.add(place)
                 epochs = tallies[report.topic][0].setdefault(report.document, {})
                 epochs[pair] = max(report.epoch, epochs.get(pair, 0))
                 if report.epoch == epoch:
                     agreed.append(AgreedReport(report.leaf, pair, report.topic, report.document))
             elif not report.agreed and report.epoch == epoch:
-                counted.add(place)
+                places_counted.add(place)
                 tallies[report.topic][1].setdefault(report.document, set()).add(pair)
         return dict(tallies), agreed
 
@@ -122,10 +122,10 @@ class PlainCounting:
                 newest[one][other] = place, vouch
         edges = {}
         for one, others in newest.items():
-            kept = sorted(
+            vouches = sorted(
                 ((place, other, vouch) for other, (place, vouch) in others.items() if not vouch.withdrawn), reverse=True
             )
-            for _, other, vouch in kept[: terms.max_vouches]:
+            for _, other, vouch in vouches[: terms.max_vouches]:
                 strength = decay(min(epoch - vouch.epoch, HALVINGS * horizon), horizon)
                 if strength and acquainted.get(Pair.of(one, other), 0) >= terms.acquainted_epochs:
                     edges[one, other] = strength
@@ -143,7 +143,7 @@ class PlainCounting:
 
 def plain_implied(
     pairs: Pairs,
-    known: AbstractSet[tuple[str, str]] | None,
+    acquainted: AbstractSet[tuple[str, str]] | None,
     before: Mapping[str, Implied],
     epoch: int,
     withdrawn: AbstractSet[str] = frozenset(),
@@ -156,7 +156,7 @@ def plain_implied(
     met: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for pair, (when, document) in newest.items():
         for principal, other in (pair, pair[::-1]):
-            if known is None or (principal, other) in known:
+            if acquainted is None or (principal, other) in acquainted:
                 met[principal][document].append(when)
     ballots = {}
     for principal, named in met.items():
@@ -164,8 +164,8 @@ def plain_implied(
         most = max(map(len, documents.values()))
         leading = tuple(sorted(document for document, epochs in documents.items() if len(epochs) == most))
         earlier = before.get(principal)
-        kept = tuple(document for document in leading if earlier is not None and document in earlier.favourites)
-        favourites = kept or leading
+        loyal = tuple(document for document in leading if earlier is not None and document in earlier.favourites)
+        favourites = loyal or leading
         since = earlier.since if earlier is not None and earlier.favourites == favourites else epoch
         ballots[principal] = Implied(favourites, since, max(max(documents[document]) for document in favourites))
     return ballots
@@ -177,5 +177,5 @@ def plain_weights(pairs: Pairs, weights: Mapping[str, int], eligible: AbstractSe
     for one, other in {pair for epochs in pairs.values() for pair in epochs}:
         met[one] |= {other} & eligible
         met[other] |= {one} & eligible
-    found = {name: weights[name] * min(len(others), enough) // enough for name, others in met.items()}
-    return {name: weight for name, weight in sorted(found.items()) if weight}
+    parts_of = {name: weights[name] * min(len(others), enough) // enough for name, others in met.items()}
+    return {name: weight for name, weight in sorted(parts_of.items()) if weight}

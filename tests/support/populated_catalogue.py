@@ -83,20 +83,20 @@ class Draft:
     statements: list[Statement] = field(default_factory=list)
     blobs: list[tuple[Statement, bytes]] = field(default_factory=list)
 
-    def publish(self, agent: Signer, made: Publication) -> kinds.Publish:
-        self.add(made.body, agent, made.document, made.card)
-        return made.body
+    def publish(self, agent: Signer, publication: Publication) -> kinds.Publish:
+        self.add(publication.body, agent, publication.document, publication.card)
+        return publication.body
 
     def add(self, body: kinds.Body, agent: Signer, *blobs: bytes) -> None:
-        made = agent.statement(body)
-        self.statements.append(made)
-        self.blobs += [(made, data) for data in blobs]
+        statement = agent.statement(body)
+        self.statements.append(statement)
+        self.blobs += [(statement, data) for data in blobs]
 
     async def log(self, registry: Registry) -> None:
-        for made, data in self.blobs:
-            await registry.put_blob(canonical.hex_digest(data), made.leaf, data)
+        for statement, data in self.blobs:
+            await registry.put_blob(canonical.hex_digest(data), statement.leaf, data)
         for first in range(0, len(self.statements), 64):
-            outcomes = await registry.submit([made.leaf for made in self.statements[first : first + 64]])
+            outcomes = await registry.submit([statement.leaf for statement in self.statements[first : first + 64]])
             refused = [outcome for outcome in outcomes if not isinstance(outcome, Logged)]
             assert not refused, refused[0]
 
@@ -141,8 +141,8 @@ def _handlers(draft: Draft, code_free: kinds.Publish, sandboxed: kinds.Publish) 
 
 def _warnings(draft: Draft) -> None:
     for state in ("deprecated", "yanked", "revoked"):
-        made = draft.publish(CAROL, publication(CAROL, f"was-{state}", topic="travel/trains"))
-        draft.add(kinds.Status(made.uri, state), CAROL)
+        statement = draft.publish(CAROL, publication(CAROL, f"was-{state}", topic="travel/trains"))
+        draft.add(kinds.Status(statement.uri, state), CAROL)
 
 
 async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Sequence[kinds.Publish]) -> None:
@@ -151,11 +151,11 @@ async def _elect(registry: Registry, product: Sequence[kinds.Publish], crowd: Se
     In an epoch one report of a pair counts, so each candidate has pairs of its own.
     """
     pairs, many = list(combinations(AGENTS, 2)), list(combinations(VOTERS, 2))
-    made = [(product[0], pair) for pair in pairs[:3]] + [(product[2], pair) for pair in pairs[3:]]
-    made += [(body, pair) for number, body in enumerate(crowd) for pair in many[3 * number : 3 * number + 3]]
+    agreements = [(product[0], pair) for pair in pairs[:3]] + [(product[2], pair) for pair in pairs[3:]]
+    agreements += [(body, pair) for number, body in enumerate(crowd) for pair in many[3 * number : 3 * number + 3]]
     for epoch in range(3):
         draft = Draft()
-        for body, pair in made:
+        for body, pair in agreements:
             nid = canonical.hex_digest(f"{epoch} {body.uri} {pair[0].did} {pair[1].did}".encode())
             report = kinds.Report(body.topic, nid, body.document.sha256, "agreed", epoch, registry.head.note.decode())
             draft.statements.append(signed(report, *pair))
@@ -182,10 +182,10 @@ async def attack(registry: Registry, web: Web) -> None:
         card = Card(payload[:120], payload[:500], licence=payload[:64])
         line = "".join(payload.split())
         aliases = (line[:200],) if line.isascii() and line.isprintable() else ()
-        made = texts(AGENTS[number % 4], f"p{number}", HOSTILE_TOPIC, card, f"{payload}\n\n# {payload}\n", *aliases)
-        draft.publish(AGENTS[number % 4], made)
+        publication = texts(AGENTS[number % 4], f"p{number}", HOSTILE_TOPIC, card, f"{payload}\n\n# {payload}\n", *aliases)
+        draft.publish(AGENTS[number % 4], publication)
         if number % IN_A_PACKAGE == 0:
-            _hostile_package(draft, AGENTS[number % 4], made.body, PAYLOADS[number : number + IN_A_PACKAGE])
+            _hostile_package(draft, AGENTS[number % 4], publication.body, PAYLOADS[number : number + IN_A_PACKAGE])
     changed = texts(ALICE, "p0", HOSTILE_TOPIC, Card("x", ""), "\n\n".join(PAYLOADS), version="2.0")
     draft.publish(ALICE, changed)
     _hostile_package(draft, ALICE, changed.body, PAYLOADS[IN_A_PACKAGE : 2 * IN_A_PACKAGE])
@@ -215,8 +215,8 @@ def _hostile_package(draft: Draft, agent: Signer, body: kinds.Publish, payloads:
         operations[name] = {**OPERATION, "arguments": schema, "result": about, "errors": {"404": payload}}
         event = {"call": {"call": payload, "operation": name, "arguments": {payload: payload}}}
         effects = [{"return": {"call": payload, "value": [payload]}}]
-        made = {"title": payload, "role": "client", "steps": [{"event": event, "effects": effects}]}
-        vectors[f"vectors/{name}.json"] = json.dumps(made).encode()
+        vector = {"title": payload, "role": "client", "steps": [{"event": event, "effects": effects}]}
+        vectors[f"vectors/{name}.json"] = json.dumps(vector).encode()
     names = [*operations]
     manifest = {
         "operations": operations,

@@ -102,8 +102,8 @@ class Member:
         """Send a signal to all of its processes, which are those that work in its folder."""
         for process in Path("/proc").iterdir():
             with suppress(OSError):
-                found = process.name.isdecimal() and b"postgres" in (process / "cmdline").read_bytes()
-                if found and (process / "cwd").samefile(self.folder):
+                is_postgres = process.name.isdecimal() and b"postgres" in (process / "cmdline").read_bytes()
+                if is_postgres and (process / "cwd").samefile(self.folder):
                     os.kill(int(process.name), number)
 
     async def stop(self) -> None:

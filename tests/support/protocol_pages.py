@@ -61,19 +61,19 @@ class Shown(HTMLParser):
 
     def all(self, tag: str, **attributes: str) -> list[Element]:
         """The elements of a tag with these attributes; `class_` is one of its classes."""
-        wanted = attributes.pop("class_", None)
+        class_name = attributes.pop("class_", None)
         return [
             element
             for element in self.elements
             if element.tag == tag
             and attributes.items() <= element.attributes.items()
-            and (wanted is None or wanted in element.attributes.get("class", "").split())
+            and (class_name is None or class_name in element.attributes.get("class", "").split())
         ]
 
     def section(self, name: str) -> str:
         """The text of a section, by the id of its heading."""
-        (found,) = [element for element in self.elements if element.attributes.get("aria-labelledby") == name]
-        return " ".join(found.text.split())
+        (section_element,) = [element for element in self.elements if element.attributes.get("aria-labelledby") == name]
+        return " ".join(section_element.text.split())
 
     def codes(self) -> list[str]:
         """The texts that a reader copies."""
@@ -103,11 +103,11 @@ async def page(api: httpx.AsyncClient, path: str, status: int = 200) -> Shown:
     response = await api.get(path, headers=BROWSER)
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "text/html; charset=utf-8"
-    shown = Shown()
-    shown.feed(response.text)
-    shown.close()
-    shown.check()
-    return shown
+    page = Shown()
+    page.feed(response.text)
+    page.close()
+    page.check()
+    return page
 
 
 ARGUMENTS: dict[str, Any] = {
@@ -141,17 +141,17 @@ MANIFEST: dict[str, Any] = {"operations": {"greet": GREET}, "roles": ROLES, "mes
 
 def vector(title: str = "Ada is greeted", name: str = "Ada", answer: str = "Hello, Ada!") -> bytes:
     """A session of the host: one call, one answer."""
-    asked = {"received": {"data": {"json": {"id": "1", "type": "request", "name": name}}}}
+    received = {"received": {"data": {"json": {"id": "1", "type": "request", "name": name}}}}
     invoked = {"invoke": {"call": "1", "operation": "greet", "arguments": {"name": name}}}
     sent = {"send": {"data": {"json": {"id": "1", "type": "response", "greeting": answer}}}}
-    steps = [{"event": asked, "effects": [invoked]}, {"event": {"result": {"call": "1", "value": answer}}, "effects": [sent]}]
+    steps = [{"event": received, "effects": [invoked]}, {"event": {"result": {"call": "1", "value": answer}}, "effects": [sent]}]
     return json.dumps({"title": title, "role": "host", "steps": steps}).encode()
 
 
 async def attach(
     api: httpx.AsyncClient,
     agent: Signer,
-    made: Publication,
+    publication: Publication,
     manifest: Mapping[str, Any] = MANIFEST,
     *,
     vectors: Mapping[str, bytes] | None = None,
@@ -168,12 +168,12 @@ async def attach(
         summary="Greet.",
         licence="Apache-2.0",
         entry_point=entry_point,
-        protocol_uri=made.body.uri,
-        protocol_hash=made.body.document.sha256,
+        protocol_uri=publication.body.uri,
+        protocol_hash=publication.body.document.sha256,
         manifest=manifest,
     )
     filename, wheel = build_wheel({**code, **files}, about)
-    body = kinds.Handler(made.body.uri, made.body.document.sha256, filename, blob(wheel), entry_point, blob(bundle))
+    body = kinds.Handler(publication.body.uri, publication.body.document.sha256, filename, blob(wheel), entry_point, blob(bundle))
     signed = agent.statement(body)
     for data in (wheel, bundle):
         assert (await put(api, data, signed)).status_code in (201, 204)

@@ -25,8 +25,8 @@ def recompute(folder: Path) -> str:
     for line in (folder / "leaves").read_text().split():
         replay.append(base64.b64decode(line))
     due = [(canonical.dumps(msgspec.to_builtins(next_.decision)), next_.transcript, next_.roll) for next_ in replay.decide()]
-    found = {"root": replay.root().hex(), "due": [[canonical.hex_digest(data) for data in made] for made in due]}
-    return canonical.dumps(found).decode()
+    state = {"root": replay.root().hex(), "due": [[canonical.hex_digest(data) for data in batch] for batch in due]}
+    return canonical.dumps(state).decode()
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ class Web:
         for agent in agents:
             self.documents[agent.did] = did_document(agent, note)
 
-    async def resolve(self, asked: did.Did) -> DidDocument:
-        self.fetched.append(asked.text)
-        if asked.text not in self.documents:
-            raise NotFound("egress.not-found", f"{asked.document_url} is not there.")
-        return read_did_document(asked, self.documents[asked.text])
+    async def resolve(self, name: did.Did) -> DidDocument:
+        self.fetched.append(name.text)
+        if name.text not in self.documents:
+            raise NotFound("egress.not-found", f"{name.document_url} is not there.")
+        return read_did_document(name, self.documents[name.text])
 
 
 def did_document(agent: Signer, note: str = "") -> bytes:
@@ -118,10 +118,10 @@ def operator_in(data: Path) -> Operator:
     return load_operator(settings_for(data, None).keys)
 
 
-async def publish(registry: Registry, agent: Signer, made: Publication) -> Logged | TreatyError:
+async def publish(registry: Registry, agent: Signer, publication: Publication) -> Logged | TreatyError:
     """Upload what a publication names, then log it."""
-    leaf = agent.statement(made.body).leaf
-    for digest, data in made.blobs.items():
+    leaf = agent.statement(publication.body).leaf
+    for digest, data in publication.blobs.items():
         await registry.put_blob(digest, leaf, data)
     return (await registry.submit([leaf]))[0]
 
@@ -133,10 +133,10 @@ async def log(registry: Registry, body: kinds.Body, *signers: Signer) -> Logged:
     return outcome
 
 
-async def refuse(registry: Registry, made: Statement | bytes) -> TreatyError:
+async def refuse(registry: Registry, statement: Statement | bytes) -> TreatyError:
     """Submit a statement that is expected to be refused, and check that the refusal changed nothing."""
     before = await contents(registry)
-    (outcome,) = await registry.submit([made if isinstance(made, bytes) else made.leaf])
+    (outcome,) = await registry.submit([statement if isinstance(statement, bytes) else statement.leaf])
     assert isinstance(outcome, TreatyError), outcome
     assert await contents(registry) == before
     return outcome

@@ -42,29 +42,29 @@ async def serve(kind: str, agent: Agent, uri: str) -> None:
 
 async def call(kind: str, agent: Agent, uri: str, url: str) -> None:
     """Call twice, in two sessions, of which the second one resumes; print what came back."""
-    told: dict[str, Any] = {"answers": [], "resumed": [], "encrypted": []}
+    report: dict[str, Any] = {"answers": [], "resumed": [], "encrypted": []}
     for _ in range(2):
         options: dict[str, Any] = {}
-        heard = asyncio.Event()
+        event = asyncio.Event()
 
-        async def said(number: int, speaker: str, text: str, heard: asyncio.Event = heard) -> None:
-            heard.set()
+        async def said(number: int, speaker: str, text: str, event: asyncio.Event = event) -> None:
+            event.set()
 
         if kind == "shared":
             options = {"role": "member", "serving": [said]}
         async with agent.connect(url, protocols=[uri], **options) as session:
             if kind == "shared":
                 await session.call("say", text=HEARD)
-                await heard.wait()
+                await event.wait()
                 answer: object = HEARD
             elif kind == "code":
                 answer = await session.call("buy", item="lamp", offer=1000, limit=1800)
             else:
                 answer = await session.call("greet", name="Ada")
-            told["answers"].append(answer)
-            told["resumed"].append(session.resumed)
-            told["encrypted"].append(type(session.peer).__name__ == "ProvedPeer")
-    print(json.dumps(told))
+            report["answers"].append(answer)
+            report["resumed"].append(session.resumed)
+            report["encrypted"].append(type(session.peer).__name__ == "ProvedPeer")
+    print(json.dumps(report))
 
 
 async def main(action: str, kind: str, home: str, registry: str, publisher: str, uri: str, url: str = "") -> None:

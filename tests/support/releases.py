@@ -35,8 +35,8 @@ AUTHORS = (key_signer("author"), domain_signer("alpha.example"))
 
 async def make(name: str, program: Path, folder: Path) -> None:
     """Run a release in an empty folder, write something of every kind that it has, and keep the result."""
-    with did_host(folder, AUTHORS[1]) as found:
-        async with empty(folder / "registry", "--origin", ORIGIN, *found) as server:
+    with did_host(folder, AUTHORS[1]) as options:
+        async with empty(folder / "registry", "--origin", ORIGIN, *options) as server:
             server.program = program
             await server.start()
             assert await server.ready()
@@ -58,10 +58,10 @@ async def _write(base_url: str) -> dict[str, list[str]]:
     async with httpx.AsyncClient(base_url=base_url, timeout=60, trust_env=False) as api:
         for author in AUTHORS:
             for version in ("1.0", "1.1"):
-                made = publication(author, version=version)
-                statement = await publish(api, author, made)
+                protocol = publication(author, version=version)
+                statement = await publish(api, author, protocol)
                 seen["receipts"].append((await api.get(f"/proofs/{statement.id}")).text)
-            answer = await post(api, author.statement(kinds.Status(made.body.uri, "deprecated")))
+            answer = await post(api, author.statement(kinds.Status(protocol.body.uri, "deprecated")))
             assert answer.status_code == 201, answer.text
             seen["notes"].append((await api.get("/checkpoint")).text)
     return seen
@@ -99,8 +99,8 @@ async def _tables(connection: Connection) -> list[str]:
 
 def seen(folder: Path) -> tuple[list[bytes], list[bytes]]:
     """Return the notes and the receipts that readers of a release got."""
-    kept = json.loads((folder / "seen.json").read_text())
-    return [note.encode() for note in kept["notes"]], [receipt.encode() for receipt in kept["receipts"]]
+    data = json.loads((folder / "seen.json").read_text())
+    return [note.encode() for note in data["notes"]], [receipt.encode() for receipt in data["receipts"]]
 
 
 if __name__ == "__main__":

@@ -137,12 +137,12 @@ class Wired:
 
     async def history(self) -> list[dict[str, Any]]:
         """The whole history."""
-        found: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         while True:
-            page = await self.call(ENVIRONMENT, "readHistory", start=len(found))
-            found += page["messages"]
-            if len(found) == page["total"]:
-                return found
+            page = await self.call(ENVIRONMENT, "readHistory", start=len(messages))
+            messages += page["messages"]
+            if len(messages) == page["total"]:
+                return messages
 
     async def give(self, did: str, event: Event) -> None:
         """Give an event to a session, and perform its effects."""

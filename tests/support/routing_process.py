@@ -57,10 +57,10 @@ async def _loop(agent: Agent, port: int, rounds: int, home: Path) -> Run:
         is_idle = (await environment.call("readMembers"))["idle"]
         members, seen = {}, []
         for name, process in zip(script.MEMBERS, processes, strict=True):
-            told = json.loads((await asyncio.wait_for(process.communicate(b"\n"), 60))[0])
+            data = json.loads((await asyncio.wait_for(process.communicate(b"\n"), 60))[0])
             members[name] = Script(name, rounds)
-            members[name].calls = Counter(told["calls"])
-            seen += told["seen"]
+            members[name].calls = Counter(data["calls"])
+            seen += data["seen"]
     finally:
         for process in processes:
             if process.returncode is None:

@@ -40,10 +40,10 @@ class Probe:
     async def attempt(self, code: str) -> str:
         """Run the code inside; the name of the exception it ended with, or "it worked"."""
         body = "\n".join(f"    {line}" for line in code.splitlines())
-        told = await self.run(
+        result = await self.run(
             f"try:\n{body}\nexcept BaseException as e:\n    value = type(e).__name__\nelse:\n    value = 'it worked'"
         )
-        return str(told)
+        return str(result)
 
 
 @asynccontextmanager
@@ -72,10 +72,10 @@ def descendants() -> set[int]:
             except OSError:
                 continue
             parents[int(entry.name)] = int(fields[1])
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return {pid for pid in found - {os.getpid()} if not _is_resource_tracker(pid)}
+    pids = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in pids} - pids:
+        pids |= more
+    return {pid for pid in pids - {os.getpid()} if not _is_resource_tracker(pid)}
 
 
 def _is_resource_tracker(pid: int) -> bool:
@@ -99,10 +99,10 @@ def template() -> int:
     passes. Registries that several tests share have workers too, with the interpreter of the host."""
     deadline = time.monotonic() + 10
     while True:
-        found = [pid for pid in descendants() - sandboxed() if _command(pid).startswith(executable().encode() + b"\0")]
-        if len(found) == 1:
-            return found[0]
-        assert time.monotonic() < deadline, found
+        pids = [pid for pid in descendants() - sandboxed() if _command(pid).startswith(executable().encode() + b"\0")]
+        if len(pids) == 1:
+            return pids[0]
+        assert time.monotonic() < deadline, pids
         time.sleep(0.01)
 
 

@@ -91,10 +91,10 @@ class ScriptedModel:
         self.seen.append(name)
         self.prompts.append(request["messages"])
         prompt = "\n".join(message["content"] for message in request["messages"])
-        meant = [script for script in self.scripts if script.draft in prompt or script.document in prompt]
+        scripts = [script for script in self.scripts if script.draft in prompt or script.document in prompt]
         if name == "draft":
-            meant = [script for script in self.scripts if script.requirement in prompt]
-        answer = meant[0].answer(name, prompt) if len(meant) == 1 else None
+            scripts = [script for script in self.scripts if script.requirement in prompt]
+        answer = scripts[0].answer(name, prompt) if len(scripts) == 1 else None
         if answer is None:
             return Reply(422, error(f"The prompt of {name} does not contain the document that it is about."))
         waiting = self.faults.get(name)

@@ -77,9 +77,9 @@ class Peer:
 
     def say(self, message: str | bytes, now: float = NOW) -> list[str]:
         """What goes on the wire for a message."""
-        said = self.channel.send(message, now)
-        assert all(isinstance(one, str) for one in said)
-        return [str(one) for one in said]
+        answer = self.channel.send(message, now)
+        assert all(isinstance(one, str) for one in answer)
+        return [str(one) for one in answer]
 
     def _act(self, actions: list[Action], now: float) -> list[str]:
         replies: list[str] = []
@@ -113,12 +113,12 @@ def keys_of(peer: Peer) -> SessionKeys | None:
 
 def shake_hands(near: Peer, far: Peer, *, now: float = NOW) -> list[str]:
     """The whole handshake: source and destination are open. Returns its four messages."""
-    (asked,) = near.say(plain_hello("sourceHello", near.signer, far.signer.did), now)
-    assert far.take(asked, now=now) == []
+    (frame,) = near.say(plain_hello("sourceHello", near.signer, far.signer.did), now)
+    assert far.take(frame, now=now) == []
     answered = far.say(plain_hello("destinationHello", far.signer, near.signer.did), now)
     replies = near.take(*answered, now=now)
     assert far.take(*replies, now=now) == []
-    return [asked, *answered, *replies]
+    return [frame, *answered, *replies]
 
 
 def opened(**options: Any) -> tuple[Peer, Peer]:

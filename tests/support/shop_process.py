@@ -70,22 +70,22 @@ def agent(
     return Agent(identity(domain), REGISTRY, config, network=network, ports=ports, **options)
 
 
-async def trouble(home: Path, wanted: str) -> dict[str, Any]:
+async def trouble(home: Path, text: str) -> dict[str, Any]:
     """Print CALLED, and then never answer, or answer when all handlers of this agent are dead; of ONCE only the first time."""
-    number = note(home / "calls", wanted)
+    number = note(home / "calls", text)
     print("CALLED", flush=True)  # after the note: the test may kill this process now
-    if number == 1 or not wanted.endswith("-ONCE"):
-        if wanted.startswith("HANG"):
+    if number == 1 or not text.endswith("-ONCE"):
+        if text.startswith("HANG"):
             await asyncio.get_running_loop().create_future()
         kill_children()
     return LAPTOP
 
 
-def note(calls: Path, wanted: str) -> int:
+def note(calls: Path, text: str) -> int:
     """Write a call down; return the number of these calls."""
     with calls.open("a") as file:
-        file.write(wanted + "\n")
-    return calls.read_text().count(wanted + "\n")
+        file.write(text + "\n")
+    return calls.read_text().count(text + "\n")
 
 
 def kill_children() -> None:

@@ -16,10 +16,10 @@ class Shown(HTMLParser):
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.elements.append((tag, given))
+        attributes = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, attributes))
         if tag not in ("input", "meta", "link", "img", "br"):
-            self._open.append(given.get("id") or given.get("class") or tag)
+            self._open.append(attributes.get("id") or attributes.get("class") or tag)
 
     def handle_endtag(self, tag: str) -> None:
         if self._open:
@@ -29,7 +29,7 @@ class Shown(HTMLParser):
         self.texts.append((tuple(self._open), data))
 
     def all(self, tag: str) -> list[dict[str, str]]:
-        return [given for name, given in self.elements if name == tag]
+        return [attributes for name, attributes in self.elements if name == tag]
 
     def text(self, inside: str) -> str:
         """All text below the elements with this id, class or name."""

@@ -94,9 +94,9 @@ class LogBuilder:
 
     def add(self, body: kinds.Body, *signers: Signer) -> Statement:
         """Sign, check and append a statement."""
-        made = signed(body, *signers, issued=self.start + len(self.leaves))
-        self.append(made.leaf)
-        return made
+        statement = signed(body, *signers, issued=self.start + len(self.leaves))
+        self.append(statement.leaf)
+        return statement
 
     def append(self, leaf: bytes) -> None:
         """Check and append a leaf."""
@@ -163,17 +163,17 @@ class LogBuilder:
         self.identify(agent)
         seq = self._ballots.get((agent.did, topic), -1) + 1
         ranking = tuple((tier,) if isinstance(tier, str) else tier for tier in tiers)
-        made = self.add(kinds.Ballot(topic, seq, ranking, self.checkpoint()), agent)
+        statement = self.add(kinds.Ballot(topic, seq, ranking, self.checkpoint()), agent)
         self._ballots[agent.did, topic] = seq
-        return made
+        return statement
 
     def vouch(self, agent: Signer, other: Signer, *, withdrawn: bool = False) -> Statement:
         """Let one agent vouch for another, or withdraw the vouch."""
         self.identify(agent, other)
         seq = self._vouches.get(agent.did, -1) + 1
-        made = self.add(kinds.Vouch(other.did, seq, withdrawn), agent)
+        statement = self.add(kinds.Vouch(other.did, seq, withdrawn), agent)
         self._vouches[agent.did] = seq
-        return made
+        return statement
 
     def close(self) -> list[Decision]:
         """Close the open epoch: sign and append every decision that is due."""
@@ -187,8 +187,8 @@ class LogBuilder:
     def states(self, *documents: str, topic: str = TOPIC) -> list[str]:
         """Close the open epoch and return the state of each document in the topic."""
         decision = next(decision for decision in self.close() if decision.topic == topic)
-        known = dict(decision.states)
-        return [known.get(document, "published") for document in documents]
+        states = dict(decision.states)
+        return [states.get(document, "published") for document in documents]
 
     def newest_transcript(self) -> dict[str, object]:
         """Return the transcript of the newest logged decision."""

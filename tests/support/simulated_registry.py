@@ -139,21 +139,21 @@ class SimulatedRegistry:
 
     def add(self, body: kinds.Body, *signers: Signer) -> Statement:
         """Sign a statement and log it as any registry would; refused are those that break a rule."""
-        made = signed(body, *signers, issued=self.now)
-        self.submit(made.leaf)
-        return made
+        statement = signed(body, *signers, issued=self.now)
+        self.submit(statement.leaf)
+        return statement
 
     def submit(self, leaf: bytes) -> int:
         """Admit and log a leaf; its index. Raises what admission raises."""
         if leaf in self.leaves:
             return self.leaves.index(leaf)
-        made = statement.read(leaf)
-        for blob in kinds.blobs_of(made.body):
-            if blob.sha256 not in self.blobs and not isinstance(made.body, kinds.Identity):
+        record = statement.read(leaf)
+        for blob in kinds.blobs_of(record.body):
+            if blob.sha256 not in self.blobs and not isinstance(record.body, kinds.Identity):
                 raise NotFound("blob.missing", f"The blob {blob.sha256} was not uploaded.")
-        keys = {key_id: key for did in made.authors for key_id, key in keys_of(self.facts, did).items()}
-        looked_at = {key: self.facts[key] for key in reads(made) if key in self.facts}
-        self.facts |= admit(looked_at, statement.verify(made, keys), len(self.leaves))
+        keys = {key_id: key for did in record.authors for key_id, key in keys_of(self.facts, did).items()}
+        looked_at = {key: self.facts[key] for key in reads(record) if key in self.facts}
+        self.facts |= admit(looked_at, statement.verify(record, keys), len(self.leaves))
         return self.force(leaf)
 
     def force(self, leaf: bytes) -> int:
@@ -234,43 +234,43 @@ class SimulatedRegistry:
 
     def statements(self) -> list[tuple[int, Statement]]:
         """All statements below `size` that parse."""
-        found = []
+        numbered = []
         for index, leaf in enumerate(self.leaves[: self.size]):
             if leaf.startswith(b'{"payload":'):
-                found.append((index, self.meant.get(index) or statement.read(leaf)))
-        return found
+                numbered.append((index, self.meant.get(index) or statement.read(leaf)))
+        return numbered
 
     def shown(self) -> list[tuple[int, Statement]]:
         """The statements that bundles are made from."""
-        return [(index, made) for index, made in self.statements() if index not in self.left_out]
+        return [(index, statement) for index, statement in self.statements() if index not in self.left_out]
 
     def document_of(self, uri: str) -> kinds.Blob:
         """The document that is published under a URI."""
-        for _, made in self.shown():
-            if isinstance(made.body, kinds.Publish) and made.body.uri == uri:
-                return made.body.document
+        for _, entry in self.shown():
+            if isinstance(entry.body, kinds.Publish) and entry.body.uri == uri:
+                return entry.body.document
         raise NotFound("protocol.unknown", f"{uri} is not published here.")
 
     def bundle(self, uri: str, since: int | None = None) -> bytes:
         """The bundle of a protocol."""
         self.document_of(uri)
-        kept = [
-            (index, made)
-            for index, made in self.shown()
-            if isinstance(made.body, kinds.Publish | kinds.Handler | kinds.Status) and made.body.uri == uri
+        rest_of = [
+            (index, statement)
+            for index, statement in self.shown()
+            if isinstance(statement.body, kinds.Publish | kinds.Handler | kinds.Status) and statement.body.uri == uri
         ]
-        topic = next(made.body.topic for _, made in kept if isinstance(made.body, kinds.Publish))
-        return self._bundle({"uri": uri}, kept, topic, since)
+        topic = next(statement.body.topic for _, statement in rest_of if isinstance(statement.body, kinds.Publish))
+        return self._bundle({"uri": uri}, rest_of, topic, since)
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:
         """The bundle of a topic."""
         about = kinds.Publish | kinds.Handler | kinds.Status
-        listed = [(index, made, made.body) for index, made in self.shown() if isinstance(made.body, about)]
+        listed = [(index, statement, statement.body) for index, statement in self.shown() if isinstance(statement.body, about)]
         uris = {body.uri for _, _, body in listed if isinstance(body, kinds.Publish) and body.topic == topic}
-        kept = [(index, made) for index, made, body in listed if body.uri in uris]
-        if not kept:
+        matching = [(index, statement) for index, statement, body in listed if body.uri in uris]
+        if not matching:
             raise NotFound("topic.unknown", f"Nothing is published in {topic}.")
-        return self._bundle({"topic": topic}, kept, topic, since)
+        return self._bundle({"topic": topic}, matching, topic, since)
 
     def network(self, **options: Any) -> SimulatedNetwork:
         """The wire to this registry."""
@@ -305,53 +305,62 @@ class SimulatedRegistry:
         for level, completed in enumerate(self._frontier.append(merkle.leaf_hash(leaf))):
             self.nodes[merkle.Node(level, index >> level)] = completed
 
-    def _bundle(self, name: dict[str, str], kept: list[tuple[int, Statement]], topic: str, since: int | None) -> bytes:
+    def _bundle(self, name: dict[str, str], entries: list[tuple[int, Statement]], topic: str, since: int | None) -> bytes:
         statements = self.shown()
-        dids = {did.text for _, made in kept for did in made.authors}
+        dids = {did.text for _, entry in entries for did in entry.authors}
         grants = [
-            made for index, made in statements if isinstance(made.body, kinds.Grant) and self._rests_on(index, made.body, kept)
+            entry
+            for index, entry in statements
+            if isinstance(entry.body, kinds.Grant) and self._rests_on(index, entry.body, entries)
         ]
-        dids |= {made.author.text for made in grants}
-        parameters = [index for index, made in statements if isinstance(made.body, kinds.Parameters)]
-        indexes = {0, 1, *parameters[-1:]} | {index for index, _ in kept}
-        for index, made in statements:
-            body = made.body
-            if (isinstance(body, kinds.Identity) and body.did in dids) or made in grants:
+        dids |= {entry.author.text for entry in grants}
+        parameters = [index for index, entry in statements if isinstance(entry.body, kinds.Parameters)]
+        indexes = {0, 1, *parameters[-1:]} | {index for index, _ in entries}
+        for index, entry in statements:
+            body = entry.body
+            if (isinstance(body, kinds.Identity) and body.did in dids) or entry in grants:
                 indexes.add(index)
         decisions = [
-            (index, made.body) for index, made in statements if isinstance(made.body, kinds.Decision) and made.body.topic == topic
+            (index, entry.body)
+            for index, entry in statements
+            if isinstance(entry.body, kinds.Decision) and entry.body.topic == topic
         ]
         indexes |= {index for index, _ in decisions[-1:]}
         if any(
-            isinstance(made.body, kinds.Identity) and made.body.did in dids and made.body.tenure > 1 for _, made in statements
+            isinstance(entry.body, kinds.Identity) and entry.body.did in dids and entry.body.tenure > 1 for _, entry in statements
         ):
-            indexes.add(self.time_index(max(index for index, _ in kept)))
+            indexes.add(self.time_index(max(index for index, _ in entries)))
         leaves = tuple(BundledLeaf(index, self.leaves[index], self.inclusion(index)) for index in sorted(indexes))
-        wanted = {blob.sha256 for _, made in kept for blob in _bundled_blobs(made.body)}
-        wanted |= {decision.transcript.sha256 for _, decision in decisions[-1:]} | {canonical.hex_digest(self.trusted_root)}
-        blobs = {digest: self.blobs[digest] for digest in sorted(wanted - self.withdrawn)}
+        digests = {blob.sha256 for _, entry in entries for blob in _bundled_blobs(entry.body)}
+        digests |= {decision.transcript.sha256 for _, decision in decisions[-1:]} | {canonical.hex_digest(self.trusted_root)}
+        blobs = {digest: self.blobs[digest] for digest in sorted(digests - self.withdrawn)}
         consistency = None if since is None else self._consistency(since)
         return Bundle(self.checkpoint(), leaves, blobs, **name, consistency=consistency).encode()
 
-    def _rests_on(self, index: int, grant: kinds.Grant, kept: list[tuple[int, Statement]]) -> bool:
+    def _rests_on(self, index: int, grant: kinds.Grant, entries: list[tuple[int, Statement]]) -> bool:
         """Whether it is the newest grant of its pair, in the log or before a publish by the guest."""
         pair = [
             place
-            for place, made in self.shown()
-            if isinstance(made.body, kinds.Grant) and (made.body.namespace, made.body.to) == (grant.namespace, grant.to)
+            for place, statement in self.shown()
+            if isinstance(statement.body, kinds.Grant)
+            and (statement.body.namespace, statement.body.to) == (grant.namespace, grant.to)
         ]
         guests = [
             place
-            for place, made in kept
-            if isinstance(made.body, kinds.Publish)
-            and made.author.text == grant.to
-            and parse_protocol_uri(made.body.uri).namespace == grant.namespace
+            for place, statement in entries
+            if isinstance(statement.body, kinds.Publish)
+            and statement.author.text == grant.to
+            and parse_protocol_uri(statement.body.uri).namespace == grant.namespace
         ]
         return bool(guests) and any(index == max((p for p in pair if p < end), default=-1) for end in (*guests, self.size))
 
     def time_index(self, before: int) -> int:
         """The leaf that set the log's clock last."""
-        by_operator = [(made.issued, -index) for index, made in self.statements() if made.author == _OPERATOR and index < before]
+        by_operator = [
+            (statement.issued, -index)
+            for index, statement in self.statements()
+            if statement.author == _OPERATOR and index < before
+        ]
         return -max(by_operator)[1]
 
     def inclusion(self, index: int) -> tuple[bytes, ...]:
@@ -367,8 +376,8 @@ class SimulatedRegistry:
             return tiles.encode_bundle(self.leaves[first : min(first + tile.width, self.size)])
         edge, changed = tiles.TreeEdge().appended(merkle.leaf_hash(leaf) for leaf in self.leaves)
         everything = {**edge.tiles, **changed}
-        for known, content in everything.items():
-            if (known.level, known.index) == (tile.level, tile.index):
+        for stored_tile, content in everything.items():
+            if (stored_tile.level, stored_tile.index) == (tile.level, tile.index):
                 return tiles.truncated(tile, content)
         raise NotFound("log.form", f"There is no {path}.")
 
@@ -405,14 +414,14 @@ class SimulatedRegistry:
             case "GET", ["log"]:
                 log = self.facts["log"]
                 assert isinstance(log, LogFact)
-                said = {
+                values = {
                     "origin": ORIGIN,
                     "key": str(LOG_KEY.verifier),
                     "clock_key": str(CLOCK_KEY.verifier),
                     "opened": log.opened,
                 }
-                said |= {"operator": OPERATOR.did, "electorate": "development", "epoch": log.epoch, "size": self.size}
-                return 200, json.dumps(said | {"clients": {"least": "0.1.0", "recommended": self.recommended}}).encode()
+                values |= {"operator": OPERATOR.did, "electorate": "development", "epoch": log.epoch, "size": self.size}
+                return 200, json.dumps(values | {"clients": {"least": "0.1.0", "recommended": self.recommended}}).encode()
             case "GET", ["vouches"]:
                 return 200, json.dumps(self._vouches(query["did"])).encode()
             case "GET", ["trust-config.json"]:
@@ -425,8 +434,8 @@ class SimulatedRegistry:
         return self.blobs[digest]
 
     def _index_of(self, digest: str) -> int:
-        for index, made in self.shown():
-            if made.id == digest:
+        for index, entry in self.shown():
+            if entry.id == digest:
                 return index
         raise NotFound("statement.unknown", f"There is no statement {digest}.")
 
@@ -434,40 +443,44 @@ class SimulatedRegistry:
         return Receipt(index, self.inclusion(index), self.checkpoint()).format()
 
     def _matches(self, name: str) -> list[dict[str, object]]:
-        found = list(self.aliases.get(name, []))
-        for _, made in self.statements():
-            if isinstance(made.body, kinds.Publish) and made.body.document.sha256 == name.removeprefix("sha256:"):
-                found.append(match_of(made, by="hash"))
-        return found
+        matches = list(self.aliases.get(name, []))
+        for _, entry in self.statements():
+            if isinstance(entry.body, kinds.Publish) and entry.body.document.sha256 == name.removeprefix("sha256:"):
+                matches.append(match_of(entry, by="hash"))
+        return matches
 
     def _versions(self, namespace: str, name: str) -> list[dict[str, object]]:
-        found = {}
-        for _, made in self.statements():
-            if isinstance(made.body, kinds.Publish) and made.body.uri.split("/")[-3:-1] == [namespace, name]:
-                found[made.body.uri] = match_of(made, by="uri") | {"topic": made.body.topic, "title": name, "status": "active"}
-            if isinstance(made.body, kinds.Status) and made.body.uri in found:
-                found[made.body.uri]["status"] = made.body.state
-        if not found:
+        by_uri = {}
+        for _, entry in self.statements():
+            if isinstance(entry.body, kinds.Publish) and entry.body.uri.split("/")[-3:-1] == [namespace, name]:
+                by_uri[entry.body.uri] = match_of(entry, by="uri") | {
+                    "topic": entry.body.topic,
+                    "title": name,
+                    "status": "active",
+                }
+            if isinstance(entry.body, kinds.Status) and entry.body.uri in by_uri:
+                by_uri[entry.body.uri]["status"] = entry.body.state
+        if not by_uri:
             raise NotFound("protocol.unknown", f"There is no {name}.")
-        return [*found.values()]
+        return [*by_uri.values()]
 
     def _position(self, topic: str, did: str) -> dict[str, int]:
         log = self.facts["log"]
         assert isinstance(log, LogFact)
         cast_before = [m for _, m in self.statements() if isinstance(m.body, kinds.Ballot) and m.body.topic == topic]
-        return {"seq": sum(made.author.text == did for made in cast_before), "epoch": log.epoch}
+        return {"seq": sum(ballot_entry.author.text == did for ballot_entry in cast_before), "epoch": log.epoch}
 
     def _vouches(self, did: str) -> dict[str, object]:
         log = self.facts["log"]
         assert isinstance(log, LogFact)
         own = [(i, m, m.body) for i, m in self.statements() if isinstance(m.body, kinds.Vouch) and m.author.text == did]
-        newest = {body.to: (index, made, body) for index, made, body in own}
-        shown = [
-            {"to": body.to, "epoch": log.epoch, "statement": made.id, "index": index}
-            for index, made, body in reversed(newest.values())
+        newest = {body.to: (index, entry, body) for index, entry, body in own}
+        rows = [
+            {"to": body.to, "epoch": log.epoch, "statement": entry.id, "index": index}
+            for index, entry, body in reversed(newest.values())
             if not body.withdrawn
         ]
-        return {"seq": len(own), "epoch": log.epoch, "vouches": shown}
+        return {"seq": len(own), "epoch": log.epoch, "vouches": rows}
 
 
 @dataclass(frozen=True)
@@ -501,15 +514,15 @@ class SimulatedNetwork(Network):
         return httpx.Response(status, stream=httpx.ByteStream(registry.tamper(request.url.path, body)))
 
 
-def match_of(made: Statement, *, by: str = "alias", verified: bool = True) -> dict[str, object]:
+def match_of(statement: Statement, *, by: str = "alias", verified: bool = True) -> dict[str, object]:
     """What `/resolve` says of a published protocol."""
-    assert isinstance(made.body, kinds.Publish)
+    assert isinstance(statement.body, kinds.Publish)
     return {
-        "uri": made.body.uri,
-        "hash": made.body.document.sha256,
+        "uri": statement.body.uri,
+        "hash": statement.body.document.sha256,
         "by": by,
         "verified": verified,
-        "publisher": made.author.text,
+        "publisher": statement.author.text,
     }
 
 
@@ -550,12 +563,12 @@ def with_echo() -> SimulatedRegistry:
     return registry
 
 
-def remade(made: Statement, members: Mapping[str, object], *signers: Signer, critical: Sequence[str] = ()) -> bytes:
+def remade(entry: Statement, members: Mapping[str, object], *signers: Signer, critical: Sequence[str] = ()) -> bytes:
     """The leaf of a statement with further members, as only a newer release can make it."""
-    value = canonical.loads(made.payload, limit=statement.MAX_PAYLOAD)
+    value = canonical.loads(entry.payload, limit=statement.MAX_PAYLOAD)
     assert isinstance(value, dict)
     value["body"] |= members
-    draft = Draft(canonical.dumps(value | ({"critical": list(critical)} if critical else {})), made.by)
+    draft = Draft(canonical.dumps(value | ({"critical": list(critical)} if critical else {})), entry.by)
     return statement.leaf_of(draft.payload, [signer.sign(draft.signing_input) for signer in signers])
 
 

@@ -69,11 +69,11 @@ async def socket_registry(folder: Path) -> AsyncIterator[SocketRegistry]:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(ORIGIN).configure_cert(context)
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    made = SocketRegistry(agents_registry(), Network())
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=context)
-    made.network = network_to(server.sockets[0].getsockname()[1], folder)
+    registry = SocketRegistry(agents_registry(), Network())
+    server = await asyncio.start_server(registry.serve, "127.0.0.1", 0, ssl=context)
+    registry.network = network_to(server.sockets[0].getsockname()[1], folder)
     try:
-        yield made
+        yield registry
     finally:
         server.close()
 
@@ -84,9 +84,9 @@ def network_to(port: int, folder: Path) -> Network:
 
 
 async def _serve(folder: Path) -> None:
-    async with socket_registry(folder) as made:
-        assert isinstance(made.network.resolve, dict)
-        print(made.network.resolve[ORIGIN].port, flush=True)
+    async with socket_registry(folder) as server:
+        assert isinstance(server.network.resolve, dict)
+        print(server.network.resolve[ORIGIN].port, flush=True)
         await asyncio.get_running_loop().create_future()
 
 

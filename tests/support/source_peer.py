@@ -39,10 +39,10 @@ def printed_json(name: str) -> dict[str, Any]:
 def hello(name: str, *capabilities: str, **changes: Any) -> dict[str, Any]:
     """A Hello that the source prints, with these of its capabilities, and other members of `metaProtocol`."""
     value = printed_json(name)
-    told = ("protocolHash", "usedProtocolHash", "candidateProtocols", "selectedProtocol")
-    meta = {key: item for key, item in value["metaProtocol"].items() if key not in told or key in changes}
-    kept = [item for item in meta["supportedCapabilities"] if item in capabilities]
-    return {**value, "metaProtocol": {**meta, "supportedCapabilities": kept, **changes}}
+    hello_names = ("protocolHash", "usedProtocolHash", "candidateProtocols", "selectedProtocol")
+    meta = {key: item for key, item in value["metaProtocol"].items() if key not in hello_names or key in changes}
+    items = [item for item in meta["supportedCapabilities"] if item in capabilities]
+    return {**value, "metaProtocol": {**meta, "supportedCapabilities": items, **changes}}
 
 
 def protocol_hash(text: str) -> str:
@@ -76,8 +76,8 @@ class SourcePeer:
     async def say(self, name: str, **fields: Any) -> None:
         """Send a meta message: a printed one, with these values in it. None leaves a member out."""
         value = {**printed_json(name), **fields}
-        kept = {key: item for key, item in value.items() if item is not None}
-        await self.send(META, json.dumps(kept, indent=4, ensure_ascii=False).encode())
+        members = {key: item for key, item in value.items() if item is not None}
+        await self.send(META, json.dumps(members, indent=4, ensure_ascii=False).encode())
 
     async def propose(self, number: Any, text: str, summary: str | None = None, **more: Any) -> None:
         """Propose a protocol."""

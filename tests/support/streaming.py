@@ -191,6 +191,6 @@ def offer() -> ProtocolOffer:
 
 def feeding(name: str, home: Path, **options: Any) -> Party:
     """An agent NAME.example that knows the feed. `operation`: members of `watch`; the others are the agent's."""
-    known = SimulatedProtocols({URI: published(**options.pop("operation", {}))})
+    protocols = SimulatedProtocols({URI: published(**options.pop("operation", {}))})
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
-    return party(name, home, protocols=known, policy=policy, **options)
+    return party(name, home, protocols=protocols, policy=policy, **options)

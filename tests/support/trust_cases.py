@@ -43,10 +43,10 @@ class Case:
 
     @cached_property
     def flows(self) -> dict[tuple[str, str], int]:
-        made = self.graph
-        lent = flows(made, self.amounts, self.seed, least=self.least, most=self.most)
-        ends = zip(made.source.tolist(), made.target.tolist(), lent.tolist(), strict=True)
-        return {(made.principals[source], made.principals[target]): flow for source, target, flow in ends}
+        graph = self.graph
+        lent = flows(graph, self.amounts, self.seed, least=self.least, most=self.most)
+        ends = zip(graph.source.tolist(), graph.target.tolist(), lent.tolist(), strict=True)
+        return {(graph.principals[source], graph.principals[target]): flow for source, target, flow in ends}
 
     @property
     def may_lack(self) -> Fraction:

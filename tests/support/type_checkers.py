@@ -46,5 +46,5 @@ def pyright_faults(folder: Path, *paths: Path, imports: Iterable[Path] = ()) -> 
     done = subprocess.run(command, env={**os.environ, **_OFFLINE}, capture_output=True, text=True, check=False)
     report = json.loads(done.stdout)
     assert report["summary"]["filesAnalyzed"] >= len(paths), done.stdout
-    faults = [found for found in report["generalDiagnostics"] if found["severity"] == "error"]
-    return [f"{Path(found['file']).name}: {found['message']}" for found in faults]
+    faults = [fault for fault in report["generalDiagnostics"] if fault["severity"] == "error"]
+    return [f"{Path(fault['file']).name}: {fault['message']}" for fault in faults]

@@ -164,10 +164,10 @@ class Unit:
         open_ones += [*(path.lstrip("-") for path in self._folders), *(_TEMPORARY if self._is("PrivateTmp") else ())]
         pattern = "|".join(f"{path}|{path}/*" for path in open_ones)
         # The program is read below a temporary folder, and not written. A mount that another one hides cannot be named.
-        kept = "|".join(shlex.quote(str(folder)) for folder in PROGRAMS)
+        text = "|".join(shlex.quote(str(folder)) for folder in PROGRAMS)
         return [
             "while read -r _ place _; do case $place in",
-            f"{kept}) mount -o remount,bind,ro $place ;;",
+            f"{text}) mount -o remount,bind,ro $place ;;",
             f"{pattern}) ;;",
             "*) mount -o remount,bind,ro $place 2>/dev/null || ! mountpoint -q $place ;;",
             "esac; done < /proc/self/mounts",
@@ -196,11 +196,11 @@ class Unit:
 
 def _covered(top: str, mode: str) -> list[str]:
     """Return the commands that hide what is in a folder, but for the program itself."""
-    kept = [folder for folder in PROGRAMS if Path(top) in folder.parents]
-    kept = [folder for folder in kept if not any(other in folder.parents for other in kept)]
-    mode = "755" if kept and mode == "000" else mode
+    folders = [folder for folder in PROGRAMS if Path(top) in folder.parents]
+    folders = [folder for folder in folders if not any(other in folder.parents for other in folders)]
+    mode = "755" if folders and mode == "000" else mode
     steps = [f"mount -t tmpfs -o mode={mode} tmpfs /mnt"]
-    for folder in map(shlex.quote, map(str, kept)):
+    for folder in map(shlex.quote, map(str, folders)):
         steps.append(
             f"mkdir -p /mnt/{Path(folder).relative_to(top)} && mount --bind {folder} /mnt/{Path(folder).relative_to(top)}"
         )

@@ -159,9 +159,9 @@ class VariedLog(LogBuilder):
             if self.random.random() < 0.15:
                 self.amend()
             busy = self.random.choice((0, 0.1, 1, 1, 1, 1))
-            for topic, found in self.documents.items():
-                if found and (topic not in self.fashion or self.random.random() < self.fickle):
-                    self.fashion[topic] = self.random.choice(found)
+            for topic, documents in self.documents.items():
+                if documents and (topic not in self.fashion or self.random.random() < self.fickle):
+                    self.fashion[topic] = self.random.choice(documents)
             for _ in range(int(actions * busy)):
                 self.act(self.fashion)
             self.add(identity_body(domain_signer(f"late-{len(self.leaves)}.example")), self.operator)  # time passes
@@ -197,8 +197,8 @@ class VariedLog(LogBuilder):
         elif choice < 0.62:
             self.meet(topic, fashion[topic])
         elif choice < 0.82:
-            known = [*self.documents[topic], document_hash("never published"), NONE]
-            ranked = random.sample(known, random.choice((0, 1, 1, 2, 3)) if len(known) > 2 else 1)
+            choices = [*self.documents[topic], document_hash("never published"), NONE]
+            ranked = random.sample(choices, random.choice((0, 1, 1, 2, 3)) if len(choices) > 2 else 1)
             if random.random() > self.fickle:
                 ranked = [fashion[topic]]
             tied = random.random() < 0.3 and len(ranked) > 1
@@ -248,9 +248,9 @@ class VariedLog(LogBuilder):
 
     def lapse(self) -> None:
         """Let a domain change hands: another key, and a new tenure."""
-        known = [one for one in self.crowd if "key:" not in one.did and one.did in self._identified]
-        if known:
-            before = self.random.choice(known)
+        domains = [one for one in self.crowd if "key:" not in one.did and one.did in self._identified]
+        if domains:
+            before = self.random.choice(domains)
             self.lapsed.add(before.did)
             owner = self.renew(before, f"owner {len(self.leaves)}")
             self.crowd = [owner if one.did == owner.did else one for one in self.crowd]

@@ -34,5 +34,5 @@ class Watch:
 
 def _decoded(sent: str) -> str:
     """What is in the base64 of a request, as hexadecimal digits and as text."""
-    found = [canonical.b64decode(text, limit=100_000) for text in _BASE64.findall(sent) if len(text) % 4 == 0]
-    return "\n".join(data.hex() + data.decode("utf-8", errors="replace") for data in found)
+    decoded = [canonical.b64decode(text, limit=100_000) for text in _BASE64.findall(sent) if len(text) % 4 == 0]
+    return "\n".join(data.hex() + data.decode("utf-8", errors="replace") for data in decoded)

@@ -43,12 +43,12 @@ def receiving() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            told = Webhook(SECRET).verify(body, dict(self.headers))
+            event = Webhook(SECRET).verify(body, dict(self.headers))
             id_ = self.headers["webhook-id"]
             receiver.tried.append(id_)
             refuses = len(receiver.tried) <= receiver.failing
             if not refuses:
-                receiver.taken.append((id_, told["data"]))
+                receiver.taken.append((id_, event["data"]))
             self.send_response(receiver.status if refuses else 204)
             self.send_header("Location", "http://127.0.0.1:1/")
             self.send_header("Content-Length", "0")

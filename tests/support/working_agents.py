@@ -58,28 +58,28 @@ def _known(published: bool) -> SimulatedRegistry:
 
 def agents_registry(*, published: bool = True) -> SimulatedRegistry:
     """A copy of its own for whoever asks; without the protocols unless `published`."""
-    made = _known(published).copy()
+    registry = _known(published).copy()
     # The known one may be old, and its tokens would have expired.
-    made.now = int(time.time())
-    answer = made.answer
+    registry.now = int(time.time())
+    answer = registry.answer
 
     def answer_more(request: Any) -> tuple[int, bytes]:
         """What reports need of a registry, beside what fetching needs."""
-        log = made.facts["log"]
+        log = registry.facts["log"]
         assert isinstance(log, LogFact)
         if request.url.path == "/log":
-            said = {"key": "", "clock_key": "", "operator": OPERATOR.did, "electorate": "development", "origin": log.origin}
-            return 200, json.dumps({**said, "epoch": log.epoch, "opened": log.opened, "size": made.size}).encode()
+            log_info = {"key": "", "clock_key": "", "operator": OPERATOR.did, "electorate": "development", "origin": log.origin}
+            return 200, json.dumps({**log_info, "epoch": log.epoch, "opened": log.opened, "size": registry.size}).encode()
         if request.url.path.startswith("/identities/"):
             did = parse_did(request.url.path.removeprefix("/identities/"))
-            keys = {key_id: encode_multikey(key) for key_id, key in keys_of(made.facts, did).items()}
+            keys = {key_id: encode_multikey(key) for key_id, key in keys_of(registry.facts, did).items()}
             if not keys:
                 raise NotFound("identity.unknown", "This log does not know that DID.")
             return 200, json.dumps({"did": did.text, "tenure": 1, "keys": keys}).encode()
         return answer(request)
 
-    made.answer = answer_more  # type: ignore[method-assign]
-    return made
+    registry.answer = answer_more  # type: ignore[method-assign]
+    return registry
 
 
 @asynccontextmanager
@@ -98,9 +98,9 @@ async def agent(
     allowed = Policy(**{"publishers": [ALICE.did], "report_delay": 0, **policy})
     network = registry.network()
     config = AgentConfig(allowed, timeouts, flow=flow or FlowSettings(), home=home / domain)
-    made = Agent(identity(domain), str(NAME), config, network=network, on_event=on_event, negotiators=negotiators)
-    async with made:
-        yield made
+    agent = Agent(identity(domain), str(NAME), config, network=network, on_event=on_event, negotiators=negotiators)
+    async with agent:
+        yield agent
 
 
 @asynccontextmanager

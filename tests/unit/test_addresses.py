@@ -41,7 +41,7 @@ def test_what_stands_beside_a_row_is_public(address: str) -> None:
 
 
 @pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "8.8.8.8"])
-def test_an_ipv4_address_inside_an_ipv6_one_is_not_reached_that_way(inside: str) -> None:
+def test_an_ipv4_address_inside_an_ipv6_one_is_refused(inside: str) -> None:
     number = int(ipaddress.IPv4Address(inside))
     forms = {
         "compatible": number,

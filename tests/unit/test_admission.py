@@ -82,8 +82,8 @@ async def test_every_flipped_byte_is_refused(registry: Registry) -> None:
 
 
 async def test_a_statement_for_another_log(registry: Registry) -> None:
-    made = KEY.statement(grant(KEY), log="other.example")
-    assert (await refuse(registry, made)).code == "statement.other-log"
+    statement = KEY.statement(grant(KEY), log="other.example")
+    assert (await refuse(registry, statement)).code == "statement.other-log"
 
 
 @pytest.mark.threat(71)
@@ -115,11 +115,11 @@ async def test_what_only_the_operator_says_is_not_read_for_a_stranger(
     registry: Registry, tmp_path: Path, web: Web, with_operator: bool
 ) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await publish(registry, ALICE, made)
-    (stored,) = (tmp_path / "registry" / "blobs").rglob(f"*{made.body.document.sha256[2:]}*")
-    stored.write_bytes(b"?" * made.body.document.size)  # whoever reads it says that it is damaged
-    named = made.body.document
+    statement = publication(ALICE)
+    await publish(registry, ALICE, statement)
+    (stored,) = (tmp_path / "registry" / "blobs").rglob(f"*{statement.body.document.sha256[2:]}*")
+    stored.write_bytes(b"?" * statement.body.document.size)  # whoever reads it says that it is damaged
+    named = statement.body.document
     decision = kinds.Decision(
         "a/b", 0, "schulze-margins-v2", "development", "ab" * 32, kinds.Input(2, "ab" * 32), 0, named, named, ()
     )
@@ -147,7 +147,7 @@ async def statement_at(registry: Registry, index: int) -> Statement:
 # --- identity
 
 
-async def test_an_unknown_author_is_looked_up_and_logged_once_before_the_statement(registry: Registry, web: Web) -> None:
+async def test_an_unknown_author_is_logged_once_before_its_statement(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     leaves = [ALICE.statement(ballot(registry, 0, topic=f"topic/number-{n}")).leaf for n in range(8)]
     outcomes = await asyncio.gather(*(registry.submit([leaf]) for leaf in leaves))
@@ -183,7 +183,7 @@ async def test_a_document_that_says_nothing(registry: Registry, web: Web, docume
 
 
 @pytest.mark.threat(71)
-async def test_a_document_with_another_key_is_logged_but_proves_nothing_for_the_impostor(registry: Registry, web: Web) -> None:
+async def test_a_logged_document_proves_nothing_for_an_impostor(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
     (outcome,) = await registry.submit([impostor.statement(ballot(registry)).leaf])
@@ -266,76 +266,76 @@ async def test_a_seen_checkpoint_that_proves_a_fork(registry: Registry, tmp_path
 async def test_a_statement_whose_blobs_did_not_come(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    made = publication(ALICE)
-    assert (await refuse(registry, ALICE.statement(made.body))).code == "blob.missing"
-    await upload(registry, ALICE, made.body, made.document)
-    assert (await refuse(registry, ALICE.statement(made.body))).code == "blob.missing"
-    await upload(registry, ALICE, made.body, made.card)
-    logged = await log(registry, made.body, ALICE)
-    assert await registry.blob(made.body.document.sha256) == made.document
+    statement = publication(ALICE)
+    assert (await refuse(registry, ALICE.statement(statement.body))).code == "blob.missing"
+    await upload(registry, ALICE, statement.body, statement.document)
+    assert (await refuse(registry, ALICE.statement(statement.body))).code == "blob.missing"
+    await upload(registry, ALICE, statement.body, statement.card)
+    logged = await log(registry, statement.body, ALICE)
+    assert await registry.blob(statement.body.document.sha256) == statement.document
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
     assert logged.new
 
 
 async def test_an_upload_is_served_only_once_it_is_logged(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await upload(registry, ALICE, made.body, made.document, made.card)
+    statement = publication(ALICE)
+    await upload(registry, ALICE, statement.body, statement.document, statement.card)
     with pytest.raises(TreatyError) as refusal:
-        await registry.blob(made.body.document.sha256)
+        await registry.blob(statement.body.document.sha256)
     assert refusal.value.code == "blob.unknown"
-    await log(registry, made.body, ALICE)
-    assert await registry.blob(made.body.card.sha256) == made.card
+    await log(registry, statement.body, ALICE)
+    assert await registry.blob(statement.body.card.sha256) == statement.card
 
 
 async def test_uploads_that_do_not_fit_their_statement(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    made = publication(ALICE)
-    leaf = ALICE.statement(made.body).leaf
-    digest = made.body.document.sha256
-    other = bytes(reversed(made.document))
+    statement = publication(ALICE)
+    leaf = ALICE.statement(statement.body).leaf
+    digest = statement.body.document.sha256
+    other = bytes(reversed(statement.document))
     for data, of, why in (
         (b"another blob", None, "not name"),
-        (made.document + b"x", digest, "bytes"),
+        (statement.document + b"x", digest, "bytes"),
         (other, digest, "SHA-256"),
     ):
         error = await refused_upload(registry, leaf, data, of)
         assert error.code == "blob.digest" and why in error.message
-    assert (await refused_upload(registry, leaf, made.document, "no digest")).code == "canonical.text"
-    assert (await refused_upload(registry, b"no statement", made.document)).code == "canonical.json"
+    assert (await refused_upload(registry, leaf, statement.document, "no digest")).code == "canonical.text"
+    assert (await refused_upload(registry, b"no statement", statement.document)).code == "canonical.json"
     impostor = Signer(ALICE.did, ALICE.key_id, KEY.private_key)
-    forged = impostor.statement(made.body).leaf
-    assert (await refused_upload(registry, forged, made.document)).code == "statement.signature-invalid"
-    elsewhere = ALICE.statement(made.body, log="other.example").leaf
-    assert (await refused_upload(registry, elsewhere, made.document)).code == "statement.other-log"
+    forged = impostor.statement(statement.body).leaf
+    assert (await refused_upload(registry, forged, statement.document)).code == "statement.signature-invalid"
+    elsewhere = ALICE.statement(statement.body, log="other.example").leaf
+    assert (await refused_upload(registry, elsewhere, statement.document)).code == "statement.other-log"
     assert await registry.blobs.get(digest) is None
 
 
 async def test_an_upload_may_come_again(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    leaf = ALICE.statement(made.body).leaf
-    digest = made.body.document.sha256
-    assert [await registry.put_blob(digest, leaf, made.document) for _ in range(2)] == [True, False]
-    await publish(registry, ALICE, made)
-    assert await registry.put_blob(digest, leaf, made.document) is False
+    statement = publication(ALICE)
+    leaf = ALICE.statement(statement.body).leaf
+    digest = statement.body.document.sha256
+    assert [await registry.put_blob(digest, leaf, statement.document) for _ in range(2)] == [True, False]
+    await publish(registry, ALICE, statement)
+    assert await registry.put_blob(digest, leaf, statement.document) is False
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 0
 
 
 async def test_withdrawn_bytes_stay_away(registry: Registry, tmp_path: Path, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await publish(registry, ALICE, made)
+    statement = publication(ALICE)
+    await publish(registry, ALICE, statement)
     withdrawal = operator_in(tmp_path / "registry").state(
-        kinds.Withdrawal(made.body.document.sha256, "malicious"), issued=registry.clock()
+        kinds.Withdrawal(statement.body.document.sha256, "malicious"), issued=registry.clock()
     )
     await registry.submit([withdrawal.statement.leaf])
     with pytest.raises(Gone):
-        await registry.blob(made.body.document.sha256)
+        await registry.blob(statement.body.document.sha256)
     again = publication(ALICE, version="2.0")
-    same = replace(again, document=made.document)
-    body = kinds.Publish(again.body.uri, again.body.topic, made.body.document, again.body.card, "negotiated")
+    same = replace(again, document=statement.document)
+    body = kinds.Publish(again.body.uri, again.body.topic, statement.body.document, again.body.card, "negotiated")
     await upload(registry, ALICE, body, again.card)
     assert (await refused_upload(registry, ALICE.statement(body).leaf, same.document)).code == "blob.withdrawn"
     assert (await refuse(registry, ALICE.statement(body))).code == "blob.withdrawn"
@@ -362,36 +362,36 @@ class Contents:
 )
 async def test_documents_and_cards_are_read_before_they_are_logged(registry: Registry, web: Web, case: Contents) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    body = kinds.Publish(made.body.uri, made.body.topic, blob(case.document), blob(case.card), "negotiated")
+    statement = publication(ALICE)
+    body = kinds.Publish(statement.body.uri, statement.body.topic, blob(case.document), blob(case.card), "negotiated")
     await upload(registry, ALICE, body, case.document, case.card)
     assert (await refuse(registry, ALICE.statement(body))).code == case.code
 
 
 async def test_a_size_that_the_stored_bytes_do_not_have(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await upload(registry, ALICE, made.body, made.document, made.card)
-    wrong = kinds.Blob(made.body.document.sha256, made.body.document.size + 1)
-    body = kinds.Publish(made.body.uri, made.body.topic, wrong, made.body.card, "negotiated")
+    statement = publication(ALICE)
+    await upload(registry, ALICE, statement.body, statement.document, statement.card)
+    wrong = kinds.Blob(statement.body.document.sha256, statement.body.document.size + 1)
+    body = kinds.Publish(statement.body.uri, statement.body.topic, wrong, statement.body.card, "negotiated")
     assert (await refuse(registry, ALICE.statement(body))).code == "blob.digest"
 
 
 async def test_stored_bytes_that_are_damaged(registry: Registry, web: Web, tmp_path: Path) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await upload(registry, ALICE, made.body, made.document, made.card)
-    digest = made.body.document.sha256
+    statement = publication(ALICE)
+    await upload(registry, ALICE, statement.body, statement.document, statement.card)
+    digest = statement.body.document.sha256
     path = tmp_path / "registry" / "blobs" / "sha256" / digest[:2] / digest
-    path.write_bytes(bytes(reversed(made.document)))
-    assert (await refuse(registry, ALICE.statement(made.body))).code == "blob.digest"
+    path.write_bytes(bytes(reversed(statement.document)))
+    assert (await refuse(registry, ALICE.statement(statement.body))).code == "blob.digest"
 
 
-async def handler_for(registry: Registry, made: Publication, **changes: str) -> tuple[kinds.Handler, list[bytes]]:
-    about = replace(metadata(), protocol_uri=made.body.uri, protocol_hash=made.body.document.sha256)
+async def handler_for(registry: Registry, publication: Publication, **changes: str) -> tuple[kinds.Handler, list[bytes]]:
+    about = replace(metadata(), protocol_uri=publication.body.uri, protocol_hash=publication.body.document.sha256)
     filename, wheel = build_wheel({"__init__.py": b"handler = None\n"}, about)
     bundle = b'{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json"}'
-    fields = {"uri": made.body.uri, "document": made.body.document.sha256, "filename": filename}
+    fields = {"uri": publication.body.uri, "document": publication.body.document.sha256, "filename": filename}
     fields |= {"entry_point": about.entry_point}
     fields |= {name: value for name, value in changes.items() if name in fields}
     if "wheel" in changes:
@@ -414,10 +414,10 @@ async def handler_for(registry: Registry, made: Publication, **changes: str) -> 
 )
 async def test_wheels_are_read_before_they_are_logged(registry: Registry, web: Web, changes: dict[str, str], code: str) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await publish(registry, ALICE, made)
-    good, uploads = await handler_for(registry, made)
-    bad, crafted = await handler_for(registry, made, **changes)
+    statement = publication(ALICE)
+    await publish(registry, ALICE, statement)
+    good, uploads = await handler_for(registry, statement)
+    bad, crafted = await handler_for(registry, statement, **changes)
     await upload(registry, ALICE, bad, *crafted)
     refusal = await refuse(registry, ALICE.statement(bad))
     assert refusal.code.startswith(code.partition(".")[0])

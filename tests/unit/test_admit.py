@@ -98,7 +98,7 @@ def test_a_cosigned_rotation_keeps_the_tenure(log: Log) -> None:
     assert (second.tenure, second.since) == (1, first.since)
 
 
-def test_a_domain_that_changed_hands_waits_thirty_days_of_the_logs_clock(log: Log) -> None:
+def test_a_transferred_domain_waits_thirty_logged_days(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
     log.add(publish("0.9"), ALICE)
@@ -125,7 +125,7 @@ def test_a_changed_document_with_no_new_key_keeps_the_tenure(log: Log) -> None:
 
 
 @pytest.mark.threat(28)
-def test_listing_an_old_key_beside_a_new_one_does_not_keep_the_tenure(log: Log) -> None:
+def test_an_old_key_beside_a_new_one_keeps_no_tenure(log: Log) -> None:
     first = log.facts["identity/did:wba:alice.example"]
     assert isinstance(first, facts.IdentityFact)
     body = taken_over(first)
@@ -213,7 +213,7 @@ def test_a_report_has_two_parties_in_the_open_epoch(log: Log) -> None:
     log.add(report(), ALICE, BOB)
 
 
-def test_a_negotiation_is_reported_once_and_another_hash_is_equivocation(log: Log) -> None:
+def test_another_hash_for_a_reported_negotiation_equivocates(log: Log) -> None:
     log.add(report(), ALICE, BOB)
     assert log.refuses(report(), ALICE, BOB, issued=NOW + 1) == "report.exists"
     log.add(report(document=OTHER.sha256), ALICE, BOB)

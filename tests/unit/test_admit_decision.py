@@ -21,10 +21,10 @@ DECISION = Decision("m", 4, RULE, "development", IN_FORCE, Input(100, "0" * 64),
 
 
 def after(log: LogFact, body: Body, index: int = 100, *, facts: dict[str, Fact] | None = None) -> LogFact:
-    made = signed(body, OPERATOR)
-    verified = statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key})
-    known = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
-    changed = admit({LOG: log, **known, **(facts or {})}, verified, index)[LOG]
+    record = signed(body, OPERATOR)
+    verified = statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key})
+    base = {f"parameters/{id_}": ParametersFact() for id_ in (IN_FORCE, ANNOUNCED)}
+    changed = admit({LOG: log, **base, **(facts or {})}, verified, index)[LOG]
     assert isinstance(changed, LogFact)
     return changed
 
@@ -50,7 +50,7 @@ def test_an_epoch_is_closed_by_one_decision_or_by_several() -> None:
     [{"epoch": 3}, {"epoch": 5}, {"input": Input(99, "0" * 64)}, {"input": Input(101, "0" * 64)}],
     ids=str,
 )
-def test_the_first_decision_closes_the_open_epoch_at_its_own_leaf(changes: dict[str, object]) -> None:
+def test_the_first_decision_closes_its_epoch_at_its_own_leaf(changes: dict[str, object]) -> None:
     assert refusal(OPEN, msgspec.structs.replace(DECISION, **changes)) == "decision.rule"
 
 
@@ -91,7 +91,7 @@ def test_parameters_hold_at_once_or_from_the_next_epoch() -> None:
     assert (later.parameters, later.announced) == (IN_FORCE, first.parameters)
 
 
-def test_announced_parameters_come_into_force_when_the_epoch_is_closed() -> None:
+def test_announced_parameters_begin_as_the_epoch_closes() -> None:
     announced = msgspec.structs.replace(OPEN, announced=ANNOUNCED)
     assert refusal(announced, msgspec.structs.replace(DECISION, parameters=ANNOUNCED)) == "decision.rule"
     closing = after(announced, msgspec.structs.replace(DECISION, remaining=1))
@@ -102,12 +102,12 @@ def test_announced_parameters_come_into_force_when_the_epoch_is_closed() -> None
 
 def scheduled(issued: int, opened: int = NOW, remaining: int = 0) -> LogFact:
     """Close an epoch of 100 seconds that opened at `opened`."""
-    made = signed(msgspec.structs.replace(DECISION, remaining=remaining), OPERATOR, issued=issued)
+    record = signed(msgspec.structs.replace(DECISION, remaining=remaining), OPERATOR, issued=issued)
     facts: dict[str, Fact] = {
         LOG: msgspec.structs.replace(OPEN, opened=opened, time=opened),
         f"parameters/{IN_FORCE}": ParametersFact(epoch_seconds=100),
     }
-    changed = admit(facts, statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key}), 100)[LOG]
+    changed = admit(facts, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), 100)[LOG]
     assert isinstance(changed, LogFact)
     return changed
 

@@ -26,9 +26,9 @@ NOTE = sign(HEAD.format(), [WITNESSES[0]], time=NOW)
 TWO_OF_THREE = Witnesses(VKEYS, 2)
 
 
-def admitted(body: Body, witnesses: Witnesses | None, *, known: bool = True) -> dict[str, Fact]:
+def admitted(body: Body, witnesses: Witnesses | None, *, has_parameters: bool = True) -> dict[str, Fact]:
     facts: dict[str, Fact] = {LOG_FACT: LogFact(ORIGIN, OPERATOR.did, NOW, 0, parameters=IN_FORCE, epoch=4)}
-    if known:
+    if has_parameters:
         facts[f"parameters/{IN_FORCE}"] = ParametersFact(witnesses=witnesses)
     before = dict(facts)
     try:
@@ -81,13 +81,13 @@ def test_without_witnesses_there_is_one_spelling() -> None:
     assert refusal.value.code == "decision.rule"
 
 
-def test_parameters_that_are_not_there_are_not_taken_to_name_no_witnesses() -> None:
+def test_absent_parameters_do_not_mean_no_witnesses() -> None:
     with pytest.raises(Refused) as refusal:
-        admitted(decision(None), None, known=False)
+        admitted(decision(None), None, has_parameters=False)
     assert refusal.value.code == "decision.rule"
 
 
-def test_parameters_carry_their_witnesses_to_the_decisions_under_them() -> None:
+def test_parameters_carry_their_witnesses_to_their_decisions() -> None:
     body = msgspec.structs.replace(development_parameters(), witnesses=TWO_OF_THREE)
     facts = admitted(body, None)
     assert find(facts, f"parameters/{signed(body, OPERATOR).id}", ParametersFact) == ParametersFact(witnesses=TWO_OF_THREE)

@@ -25,11 +25,11 @@ DIGEST = "ab" * 32
 SHOP, OTHER = ClaimedPeer("did:wba:shop.example"), ProvedPeer("did:wba:other.example")
 
 
-async def test_writes_are_made_in_their_order_in_another_thread_and_errors_stop_nothing() -> None:
-    afterwards, made = Afterwards(), list[tuple[int, bool]]()
+async def test_writes_keep_their_order_and_survive_errors() -> None:
+    afterwards, writes = Afterwards(), list[tuple[int, bool]]()
 
     def note(number: int) -> None:
-        made.append((number, threading.current_thread() is threading.main_thread()))
+        writes.append((number, threading.current_thread() is threading.main_thread()))
 
     def fail() -> None:
         raise OSError("the disk is full")
@@ -37,31 +37,31 @@ async def test_writes_are_made_in_their_order_in_another_thread_and_errors_stop_
     for number in range(3):
         afterwards.add(partial(note, number))
         afterwards.add(fail)
-    assert made == []
+    assert writes == []
     await afterwards.aclose()
-    assert made == [(0, False), (1, False), (2, False)]
+    assert writes == [(0, False), (1, False), (2, False)]
 
 
 async def test_a_write_may_settle_and_add_without_waiting_for_itself() -> None:
-    afterwards, made, done = Afterwards(), list[str](), asyncio.Event()
+    afterwards, writes, done = Afterwards(), list[str](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def second() -> None:
-        made.append("second")
+        writes.append("second")
         loop.call_soon_threadsafe(done.set)
 
     def first() -> None:
         loop.call_soon_threadsafe(afterwards.add, second)
         afterwards.settle()
-        made.append("first")
+        writes.append("first")
 
     afterwards.add(first)
     async with asyncio.timeout(10):
         await done.wait()
-    assert made == ["first", "second"]
+    assert writes == ["first", "second"]
 
 
-async def test_a_fetch_uses_the_handler_before_the_lock_is_written_and_its_readers_see_the_entry(tmp_path: Path) -> None:
+async def test_a_fetch_returns_before_its_lock_is_written(tmp_path: Path) -> None:
     afterwards = Afterwards()
     async with fetcher(with_echo(), tmp_path, afterwards=afterwards) as agent:
         verified = await agent.fetch(uri_of())
@@ -85,7 +85,7 @@ async def test_a_second_fetch_is_compared_with_the_lock_that_is_owed(tmp_path: P
 
 
 @pytest.mark.threat(30)
-async def test_what_another_process_pinned_in_between_ends_the_use_of_the_handler(tmp_path: Path) -> None:
+async def test_another_processs_pin_ends_the_use_of_the_handler(tmp_path: Path) -> None:
     registry, afterwards = with_echo(), Afterwards()
     async with fetcher(registry, tmp_path, afterwards=afterwards) as agent:
         await agent.fetch(uri_of())
@@ -122,7 +122,7 @@ async def test_a_pin_counts_before_it_is_written(tmp_path: Path) -> None:
     assert pins.get("wss://shop.example") == PeerPins(tmp_path).get("wss://shop.example") == OTHER
 
 
-async def test_a_pin_of_another_process_is_seen_although_the_file_was_read_before(tmp_path: Path) -> None:
+async def test_another_processs_pin_is_read_from_a_changed_file(tmp_path: Path) -> None:
     pins = PeerPins(tmp_path)
     PeerPins(tmp_path).pin("wss://shop.example", SHOP)
     assert pins.get_known("wss://shop.example") is None  # the file has to be read
@@ -131,7 +131,7 @@ async def test_a_pin_of_another_process_is_seen_although_the_file_was_read_befor
     assert pins.get_known("wss://shop.example") is None
 
 
-async def test_code_is_used_before_it_is_written_and_discarded_code_is_not_written(tmp_path: Path) -> None:
+async def test_code_is_used_before_it_is_written(tmp_path: Path) -> None:
     afterwards = Afterwards()
     cache = CodeCache(tmp_path / "code", afterwards)
     cache.put(DIGEST, b"code")

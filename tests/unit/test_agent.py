@@ -28,6 +28,7 @@ from meetings import (
     product_info,
     shop,
 )
+from msgspec import structs
 
 from treaty_agent.sessions import wire
 from treaty_agent.sessions.operation_errors import OperationError, OutcomeUnknown
@@ -88,7 +89,7 @@ def test_000_32_code_generation_shares_flights(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offered", [[URI_1, URI_2], [URI_2, URI_1], ["https://elsewhere.example/p/1", URI_1]])
-def test_000_64_the_first_offered_protocol_that_is_provided_is_spoken(tmp_path: Path, offered: list[str]) -> None:
+def test_000_64_the_first_offered_known_protocol_is_spoken(tmp_path: Path, offered: list[str]) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, protocols=offered) as session:
@@ -105,7 +106,7 @@ def test_000_56_both_sides_remember_the_agreement_and_its_hash(tmp_path: Path) -
     assert (theirs["hash"], theirs["uri"], theirs["did"]) == (HASH_2, URI_2, customer.agent.did)
 
 
-def test_without_a_common_protocol_both_are_told_and_nothing_is_fetched_run_or_remembered(tmp_path: Path) -> None:
+def test_without_a_common_protocol_nothing_is_remembered(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path, URI_1), buyer(tmp_path)
     error = run(fails(seller, customer, protocols=[URI_2]))
     assert isinstance(error, Refused)
@@ -116,7 +117,7 @@ def test_without_a_common_protocol_both_are_told_and_nothing_is_fetched_run_or_r
     assert agreements(seller) == agreements(customer) == []
 
 
-def test_a_topic_without_protocols_and_an_empty_offer_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
+def test_an_empty_offer_is_refused_before_sending(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     assert run(fails(seller, customer, topic="commerce/nothing")).code == "agent.no-candidates"
     assert run(fails(seller, customer, topic=TOPIC, protocols=[URI_1])).code == "agent.call"
@@ -133,7 +134,7 @@ def test_a_peer_that_is_not_the_one_asked_for_is_refused(tmp_path: Path) -> None
 # 0-RTT
 
 
-def test_000_60_a_second_session_is_resumed_without_fetching_and_speaks_at_once(tmp_path: Path) -> None:
+def test_000_60_a_resumed_session_speaks_without_fetching(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)
@@ -172,7 +173,7 @@ def test_000_56_the_agreement_survives_the_process(tmp_path: Path) -> None:
     run(main())
 
 
-def test_000_61_a_stale_destination_drops_early_data_and_the_call_is_made_once(tmp_path: Path) -> None:
+def test_000_61_a_stale_destination_gets_the_call_once(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         await buy(seller, customer)
@@ -190,7 +191,7 @@ def test_000_61_a_stale_destination_drops_early_data_and_the_call_is_made_once(t
     run(main())
 
 
-def test_000_61_a_destination_that_changed_its_protocol_gets_the_call_in_the_new_one(tmp_path: Path) -> None:
+def test_000_61_a_changed_protocol_gets_the_call_anew(tmp_path: Path) -> None:
     async def main() -> None:
         customer = buyer(tmp_path)
         await buy(shop(tmp_path), customer)
@@ -217,7 +218,7 @@ def test_a_source_whose_verification_is_stale_takes_the_long_way(tmp_path: Path)
 
 
 @pytest.mark.threat(98)
-def test_an_operation_that_is_not_idempotent_waits_for_the_confirmation(tmp_path: Path) -> None:
+def test_a_call_that_is_not_idempotent_awaits_confirmation(tmp_path: Path) -> None:
     project = load_project(PROTOCOLS / "1.1")
     assert project.handler is not None
     manifest = json.loads(json.dumps(project.handler.manifest))
@@ -249,7 +250,7 @@ def test_a_remembered_agreement_that_led_nowhere_is_forgotten(tmp_path: Path) ->
     run(main())
 
 
-def test_another_agent_at_the_remembered_address_is_not_spoken_to(tmp_path: Path) -> None:
+def test_another_agent_at_a_remembered_address_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         customer = buyer(tmp_path)
         await buy(shop(tmp_path), customer, at="here")
@@ -261,7 +262,7 @@ def test_another_agent_at_the_remembered_address_is_not_spoken_to(tmp_path: Path
     run(main())
 
 
-def test_whoever_names_another_peer_gets_a_stranger_at_the_remembered_address(tmp_path: Path) -> None:
+def test_another_named_peer_is_a_stranger_at_the_address(tmp_path: Path) -> None:
     async def main() -> None:
         customer = buyer(tmp_path)
         await buy(shop(tmp_path), customer, at="here")
@@ -277,7 +278,7 @@ def test_whoever_names_another_peer_gets_a_stranger_at_the_remembered_address(tm
     run(main())
 
 
-def test_000_47_a_peer_whose_code_is_ready_first_may_speak_at_once(tmp_path: Path) -> None:
+def test_000_47_a_peer_with_earlier_code_may_speak_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
         handler = scripted(seller)
@@ -299,7 +300,7 @@ def test_000_47_a_peer_whose_code_is_ready_first_may_speak_at_once(tmp_path: Pat
 # Code that cannot be had
 
 
-def test_000_35_a_source_whose_verification_fails_says_why_and_runs_nothing(tmp_path: Path) -> None:
+def test_000_35_a_failed_verification_runs_nothing(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     customer.protocols.failure = Refused("wheel.digest", "These are not the bytes that were published.")
     assert run(fails(seller, customer)) is customer.protocols.failure
@@ -362,7 +363,7 @@ def test_a_role_that_the_protocol_does_not_have_is_refused(tmp_path: Path) -> No
     assert customer.runtime.opened == []
 
 
-def test_the_only_provided_protocol_keeps_the_door_shut_where_it_cannot_be_fetched(tmp_path: Path) -> None:
+def test_an_unfetchable_only_protocol_keeps_the_door_shut(tmp_path: Path) -> None:
     seller = shop(tmp_path, URI_2)
     del seller.protocols.published[URI_2]
     assert isinstance(_error(seller.agent.prepare), NotFound)
@@ -377,7 +378,7 @@ def _error(act: Callable[[], Any]) -> TreatyError:
 # Operations
 
 
-def test_a_failure_of_the_protocol_reaches_the_caller_as_it_was_raised(tmp_path: Path) -> None:
+def test_a_protocol_error_reaches_the_caller_unchanged(tmp_path: Path) -> None:
     with pytest.raises(OperationError) as failure:
         run(buy(shop(tmp_path), buyer(tmp_path), "P99999"))
     assert (failure.value.status, failure.value.message, failure.value.code) == (404, "产品未找到", "operation.404")
@@ -491,9 +492,7 @@ async def _cancels_itself(productId: str = "", productName: str = "") -> Any:  #
         (_cancels_itself, 504),
     ],
 )
-def test_whatever_a_function_does_the_caller_gets_an_answer_and_learns_no_secret(
-    tmp_path: Path, function: Callable[..., Any], status: int
-) -> None:
+def test_every_function_answers_and_leaks_no_secret(tmp_path: Path, function: Callable[..., Any], status: int) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         provide(seller, function)
@@ -551,7 +550,7 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("data", "reason"),
     [
         ("", "canonical.json"),
         ("{}", "hello.form"),
@@ -561,11 +560,11 @@ def test_a_silent_source_is_sent_away(tmp_path: Path) -> None:
         (b"{\xff", "canonical.json"),
     ],
 )
-def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | bytes, reason: str) -> None:
+def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, data: str | bytes, reason: str) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
         async with meeting(seller) as wire:
-            wire.send(said)
+            wire.send(data)
             answer = await next_message(wire)
             assert isinstance(answer, bytes)
             rejection = json.loads(answer[1:])
@@ -579,13 +578,13 @@ def test_what_is_no_hello_is_answered_by_its_code(tmp_path: Path, said: str | by
     run(main())
 
 
-@pytest.mark.parametrize("said", [b"\xc0x", b"\x80x", b"\x00{}", b"", "{}", b'\x00{"action":"protocolNegotiation"}'])
-def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, said: str | bytes) -> None:
+@pytest.mark.parametrize("data", [b"\xc0x", b"\x80x", b"\x00{}", b"", "{}", b'\x00{"action":"protocolNegotiation"}'])
+def test_000_05_rule_breaking_frames_end_a_running_session(tmp_path: Path, data: str | bytes) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
             received = len(seller.runtime.opened)
-            wire.send(said)
+            wire.send(data)
             with pytest.raises(TreatyError):
                 await session.call("getProductInfo", CALL)
             assert len(seller.runtime.opened) == received
@@ -625,7 +624,7 @@ def test_a_peer_that_is_lost_in_the_middle_of_a_call_fails_it(tmp_path: Path) ->
         (ZeroDivisionError(), "session.internal"),
     ],
 )
-def test_a_handler_that_misbehaves_ends_the_session_and_only_that(tmp_path: Path, event: str, action: Any, code: str) -> None:
+def test_a_misbehaving_handler_ends_its_session_alone(tmp_path: Path, event: str, action: Any, code: str) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         handler = scripted(customer, **{event: action})
@@ -648,7 +647,7 @@ def test_a_handler_that_misbehaves_ends_the_session_and_only_that(tmp_path: Path
     run(main())
 
 
-def test_a_handler_that_never_answers_a_call_does_not_hang_its_caller(tmp_path: Path) -> None:
+def test_a_handler_without_an_answer_hangs_no_caller(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
         scripted(customer)
@@ -722,7 +721,7 @@ def test_an_idle_session_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.threat(92)
-def test_a_peer_that_reads_nothing_loses_the_connection_and_costs_bounded_memory(tmp_path: Path) -> None:
+def test_a_peer_that_never_reads_loses_its_connection(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path)
         flood = [Send(peer="did:wba:buyer.example", data=bytes(1024 * 1024))] * 100
@@ -743,9 +742,7 @@ def test_a_peer_that_reads_nothing_loses_the_connection_and_costs_bounded_memory
 
 
 @pytest.mark.parametrize("stalls", ["before the first call", "before the hello"])
-def test_callers_that_wait_for_a_slow_peer_are_let_go_one_at_a_time(
-    stalls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callers_behind_a_slow_peer_proceed_one_at_a_time(stalls: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has little to say; all at once they would have more than a connection may hold back."""
 
     async def main() -> None:
@@ -831,7 +828,7 @@ def test_a_narrator_that_raises_spoils_nothing(tmp_path: Path) -> None:
     assert run(buy(seller, customer))[0] == LAPTOP
 
 
-def test_a_connection_that_breaks_in_an_unknown_way_ends_the_session(tmp_path: Path) -> None:
+def test_an_unknown_break_of_a_connection_ends_the_session(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path), buyer(tmp_path)
 
@@ -868,7 +865,7 @@ def test_timers_ring_once_can_be_replaced_and_cancelled(tmp_path: Path) -> None:
     run(main())
 
 
-def test_what_a_handler_keeps_it_sees_again_in_that_role_with_that_peer(tmp_path: Path) -> None:
+def test_handler_state_returns_for_its_role_and_peer(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer, another = shop(tmp_path), buyer(tmp_path), shop(tmp_path, name="another")
         handler = scripted(customer, Opened=[Persist(key="a:b", value=b"1"), Persist(key="gone", value=b"2")])
@@ -891,7 +888,7 @@ def test_nothing_is_kept_of_a_peer_that_does_not_name_itself(tmp_path: Path) -> 
     async def main() -> None:
         seller = shop(tmp_path)
         handler = scripted(seller, Opened=[Persist(key="secret", value=b"of the first")])
-        unnamed = dataclasses.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
+        unnamed = structs.replace(meta_peers.source_hello((URI_2,), to=""), source_did="", session_id="").format()
         for _ in range(2):
             async with meeting(seller) as wire:
                 wire.send(unnamed)
@@ -934,9 +931,9 @@ def _source_hello() -> str:
     return meta_peers.source_hello((URI_2,)).format()
 
 
-def test_000_62_each_version_has_a_uri_of_its_own_and_code_for_it() -> None:
+def test_000_62_each_version_has_its_uri_and_code() -> None:
     first, second = product_info(URI_1), product_info(URI_2)
-    for known, uri in ((first, URI_1), (second, URI_2)):
-        assert (known.package.manifest.protocol_uri, known.package.manifest.protocol_hash) == (uri, known.hash)
+    for protocol, uri in ((first, URI_1), (second, URI_2)):
+        assert (protocol.package.manifest.protocol_uri, protocol.package.manifest.protocol_hash) == (uri, protocol.hash)
     assert first.hash != second.hash
     assert first.package.digest != second.package.digest

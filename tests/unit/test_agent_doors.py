@@ -51,18 +51,18 @@ async def buy(seller: Party, customer: Party) -> tuple[Any, Tap, bool, bool]:
 
 def overheard(tap: Tap) -> bytes:
     """All that somebody in between can make of what went over the wire: as it is, unescaped, and out of its base64."""
-    found = []
-    for _, said in tap.seen:
-        raw = said.encode() if isinstance(said, str) else said
-        found.append(raw)
+    frames = []
+    for _, message in tap.seen:
+        raw = message.encode() if isinstance(message, str) else message
+        frames.append(raw)
         with suppress(ValueError):
-            value = json.loads(raw if isinstance(said, str) else raw[1:])
-            found.append(json.dumps(value, ensure_ascii=False).encode())
-        found += [
+            value = json.loads(raw if isinstance(message, str) else raw[1:])
+            frames.append(json.dumps(value, ensure_ascii=False).encode())
+        frames += [
             base64.b64decode(part)
             for part in re.findall(rb"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?", raw)
         ]
-    return b"\n".join(found)
+    return b"\n".join(frames)
 
 
 # Encryption
@@ -92,9 +92,7 @@ async def test_encryption_is_as_both_policies_say(
 
 
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_what_is_negotiated_asked_and_tested_under_encryption_is_read_by_nobody_else(
-    tmp_path: Path, encryption: Encryption
-) -> None:
+async def test_an_encrypted_negotiation_is_private(tmp_path: Path, encryption: Encryption) -> None:
     here, there = (ScriptedNegotiators(Script(tests=TEST_CASES)) for _ in range(2))
     seller = party("shop", tmp_path, policy=policy(encryption), negotiators=there)
     customer = party("buyer", tmp_path, policy=policy(encryption), negotiators=here)
@@ -139,7 +137,7 @@ async def test_who_insists_on_encryption_speaks_to_nobody_in_plain(
 
 
 @pytest.mark.parametrize("proved", ["did:wba:buyer.example", "did:wba:mallory.example"])
-async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refused(tmp_path: Path, proved: str) -> None:
+async def test_a_hello_for_another_proved_did_is_refused(tmp_path: Path, proved: str) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     await seller.agent.prepare()
     near, far = memory.pair()
@@ -158,12 +156,12 @@ async def test_a_hello_that_claims_another_did_than_the_transport_proved_is_refu
     await task
 
 
-async def test_over_http_a_hello_of_another_did_than_the_signer_is_refused_in_the_first_answer(tmp_path: Path) -> None:
+async def test_a_hello_for_another_signer_is_refused_over_http(tmp_path: Path) -> None:
     seller = shop(tmp_path)
-    said = source_hello((URI_1,), to="").format()
+    text = source_hello((URI_1,), to="").format()
     async with seller.agent.listen("127.0.0.1", 0) as port, httpx.AsyncClient() as client:
         url = f"http://127.0.0.1:{port}{SESSIONS}?key={'k' * 43}"
-        body = encode_messages([said])
+        body = encode_messages([text])
         signed = RequestSigner(identity("mallory.example")).headers("POST", url, body)
         reply = await client.post(url, content=body, headers={"Content-Type": MEDIA_TYPE, **signed})
         assert (reply.status_code, reply.json()["reason"]) == (410, "hello.destination")
@@ -191,8 +189,8 @@ async def test_the_first_message_decides_the_profile(tmp_path: Path) -> None:
 
 
 async def test_what_an_owner_chooses_of_the_flow_profile_holds(tmp_path: Path) -> None:
-    chosen = FlowSettings(limits=FlowLimits(lifetime=60), context=ContextInfo("low"), shortcuts=False)
-    seller, customer = shop(tmp_path), buyer(tmp_path, flow=chosen)
+    settings = FlowSettings(limits=FlowLimits(lifetime=60), context=ContextInfo("low"), shortcuts=False)
+    seller, customer = shop(tmp_path), buyer(tmp_path, flow=settings)
     for someone in (seller, customer):
         someone.agent.flow.registry.add(ProtocolOffer(ID, ("query",), uri=URI_2))
     for _ in range(2):  # without shortcuts the second time is as the first
@@ -200,19 +198,21 @@ async def test_what_an_owner_chooses_of_the_flow_profile_holds(tmp_path: Path) -
             tap.peer = seller.agent.did
             async with await customer.agent.flow.negotiate(tap, FlowRequest("buying")) as session:
                 assert session.expires_at <= (time.time() + 60) * 1000
-            said = [json.loads(text)["payload"] for way, text in tap.seen if way == ">" and "capabilities-exchange" in str(text)]
-            assert [payload["contextInfo"]["resourceAvailability"] for payload in said] == ["low"]
+            payloads = [
+                json.loads(text)["payload"] for way, text in tap.seen if way == ">" and "capabilities-exchange" in str(text)
+            ]
+            assert [payload["contextInfo"]["resourceAvailability"] for payload in payloads] == ["low"]
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path: Path, known: bool) -> None:
+@pytest.mark.parametrize("has_resolver", [True, False])
+async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path: Path, has_resolver: bool) -> None:
     stranger = identity("buyer.example")
 
     async def of_anp(did: str) -> list[bytes]:
         assert did == "did:anp:123456789abcdefghi"
         return [stranger.public_key]
 
-    seller = shop(tmp_path, flow=FlowSettings(resolvers={"anp": of_anp} if known else {}))
+    seller = shop(tmp_path, flow=FlowSettings(resolvers={"anp": of_anp} if has_resolver else {}))
     customer = buyer(tmp_path)
     object.__setattr__(stranger, "did", "did:anp:123456789abcdefghi")  # Treaty itself makes no such identity
     customer.agent.flow.identity = stranger
@@ -220,7 +220,7 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
         someone.agent.flow.registry.add(ProtocolOffer(ID, ("query",), uri=URI_2))
     async with meeting(seller) as tap:
         tap.peer = seller.agent.did
-        if known:
+        if has_resolver:
             async with await customer.agent.flow.negotiate(tap, FlowRequest("buying")) as session:
                 assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             return
@@ -231,7 +231,7 @@ async def test_001_33_an_owner_gives_the_resolver_of_other_did_methods(tmp_path:
         assert seller.runtime.opened == []
 
 
-async def test_an_agent_that_insists_on_encryption_does_not_answer_the_flow_profile(tmp_path: Path) -> None:
+async def test_an_encrypting_agent_refuses_the_flow_profile(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path, policy=policy("required")), buyer(tmp_path)
     for someone in (seller, customer):
         someone.agent.flow.registry.add(ProtocolOffer(ID, capabilities=("query",), uri=URI_2))
@@ -242,7 +242,7 @@ async def test_an_agent_that_insists_on_encryption_does_not_answer_the_flow_prof
     await customer.agent.aclose()
 
 
-async def test_who_says_nothing_is_sent_away_where_a_first_message_is_waited_for(tmp_path: Path) -> None:
+async def test_a_silent_peer_is_dismissed_at_the_first_message(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     seller.agent.flow.registry.add(ProtocolOffer(ID, capabilities=("query",), uri=URI_2))
     seller.agent.context.timeouts = type(seller.agent.context.timeouts)(hello=0.1)
@@ -325,7 +325,7 @@ async def test_an_agent_is_an_asgi_application_too(tmp_path: Path) -> None:
             assert unsigned.status_code == 401
 
 
-async def test_an_agent_that_is_discovered_is_spoken_to_in_what_it_says_it_speaks(tmp_path: Path) -> None:
+async def test_a_discovered_agent_is_spoken_to_in_its_protocols(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -341,9 +341,7 @@ async def test_an_agent_that_is_discovered_is_spoken_to_in_what_it_says_it_speak
 
 
 @pytest.mark.threat(96)
-async def test_what_a_stranger_describes_is_not_looked_for_on_this_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_strangers_description_reaches_no_local_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The description is at a public place, and the address in it has a name that leads back here."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -374,7 +372,7 @@ async def test_what_a_stranger_describes_is_not_looked_for_on_this_machine(
     assert knocks == []
 
 
-async def test_an_ipv6_address_stands_in_brackets_in_what_is_signed_for(tmp_path: Path) -> None:
+async def test_a_signed_ipv6_address_has_brackets(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     async with seller.agent, seller.agent.listen("::1", 0) as port, httpx.AsyncClient() as client:
         unsigned = await client.post(

@@ -28,9 +28,7 @@ def registry() -> SimulatedRegistry:
     return agents_registry()
 
 
-async def test_000_31_strangers_meet_download_the_code_by_its_uri_speak_and_resume(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_000_31_strangers_download_speak_and_resume(tmp_path: Path, registry: SimulatedRegistry) -> None:
     events: list[AgentEvent] = []
     async with open_shop(registry, tmp_path) as url, agent(registry, tmp_path, CUSTOMER, on_event=events.append) as customer:
         async with customer.connect(url, topic=TOPIC) as session:
@@ -65,7 +63,7 @@ async def test_a_resumed_session_after_a_restart_asks_nobody(tmp_path: Path, reg
             assert bool(registry.requests) is not resumed
 
 
-async def test_a_version_that_was_published_since_is_found_when_the_stored_ones_lead_nowhere(tmp_path: Path) -> None:
+async def test_a_newly_published_version_follows_the_stored_ones(tmp_path: Path) -> None:
     registry = agents_registry(published=False)
     publish(registry, OLD)
     async with agent(registry, tmp_path, CUSTOMER) as customer:
@@ -78,20 +76,18 @@ async def test_a_version_that_was_published_since_is_found_when_the_stored_ones_
             assert session.protocol == NEW
 
 
-async def test_a_version_that_was_taken_back_since_gives_way_to_another(tmp_path: Path) -> None:
+async def test_a_newly_withdrawn_version_gives_way_to_another(tmp_path: Path) -> None:
     registry = agents_registry()
     async with open_shop(registry, tmp_path, OLD, NEW) as url, agent(registry, tmp_path, CUSTOMER) as customer:
-        known = await customer.context.ports.protocols.candidates(TOPIC)
-        assert set(known.uris) == {OLD, NEW}
-        registry.add(kinds.Status(known.uris[0], "yanked"), ALICE)
+        candidates = await customer.context.ports.protocols.candidates(TOPIC)
+        assert set(candidates.uris) == {OLD, NEW}
+        registry.add(kinds.Status(candidates.uris[0], "yanked"), ALICE)
         async with customer.connect(url, topic=TOPIC) as session:
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-            assert session.protocol == known.uris[1]
+            assert session.protocol == candidates.uris[1]
 
 
-async def test_two_agents_without_a_common_version_are_told_so_after_one_more_attempt(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_no_common_version_fails_after_one_more_attempt(tmp_path: Path, registry: SimulatedRegistry) -> None:
     events: list[AgentEvent] = []
     async with (
         open_shop(registry, tmp_path) as url,
@@ -104,7 +100,7 @@ async def test_two_agents_without_a_common_version_are_told_so_after_one_more_at
     assert [event.name for event in events].count("hello") == 2
 
 
-async def test_a_tampered_wheel_is_refused_at_step_7_before_anything_runs(tmp_path: Path, registry: SimulatedRegistry) -> None:
+async def test_a_tampered_wheel_is_refused_at_step_7(tmp_path: Path, registry: SimulatedRegistry) -> None:
     async with open_shop(registry, tmp_path) as url, agent(registry, tmp_path, CUSTOMER) as customer:
         registry.tamper = lambda path, body: flipped(body, 2000) if path.startswith("/blobs/") else body
         with pytest.raises(VerificationFailed) as refusal:
@@ -147,10 +143,10 @@ async def test_both_sides_report_to_the_log(tmp_path: Path, registry: SimulatedR
 
 
 async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, registry: SimulatedRegistry) -> None:
-    known = {someone.did: {someone.key_id: someone.public_key} for someone in map(identity, (SELLER, CUSTOMER))}
+    keys = {someone.did: {someone.key_id: someone.public_key} for someone in map(identity, (SELLER, CUSTOMER))}
 
     async def documents(did: str) -> dict[str, bytes]:
-        return known[did]
+        return keys[did]
 
     size, flow = registry.size, FlowSettings(resolvers={"wba": documents})
     id = "anp:protocol:product-info:1.1"
@@ -172,8 +168,8 @@ async def test_both_sides_report_a_session_of_the_flow_profile(tmp_path: Path, r
                     assert await session.call("getProductInfo", productId="P12345") == LAPTOP
                 sessions.append(session)
             await customer.aclose()
-    told = [[event.name for event in session.timeline][-2:] for session in sessions]
-    assert told == [["reported", "end"], ["nothing to report", "end"]]
+    names = [[event.name for event in session.timeline][-2:] for session in sessions]
+    assert names == [["reported", "end"], ["nothing to report", "end"]]
     assert registry.size == size + 1
     _, report = registry.statements()[-1]
     assert isinstance(report.body, kinds.Report)

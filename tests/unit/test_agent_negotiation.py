@@ -53,18 +53,18 @@ def seller(
 ) -> Party:
     """A shop that offers its function to whoever negotiates; without a script it has no negotiator."""
     negotiators = ScriptedNegotiators(script, make) if script else None
-    made = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
-    made.sold = []  # type: ignore[attr-defined]
+    side = party("shop", home, negotiators=negotiators, transcripts=home / "shop-transcripts", **options)
+    side.sold = []  # type: ignore[attr-defined]
 
-    @made.agent.offers
+    @side.agent.offers
     async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
         """Everything about one product."""
-        made.sold.append(productId)  # type: ignore[attr-defined]
+        side.sold.append(productId)  # type: ignore[attr-defined]
         if productId != LAPTOP["productId"]:
             raise OperationError(404, "There is no such product.")
         return LAPTOP
 
-    return made
+    return side
 
 
 def customer(home: Path, script: Script | None = None, **options: Any) -> Party:
@@ -123,15 +123,15 @@ def transcripts(home: Path) -> list[bytes]:
 
 def check_replays(home: Path, count: int = 2) -> None:
     """Each session's transcript, on either side, replays to the byte."""
-    found = transcripts(home)
-    assert len(found) == count
-    assert all(replay(transcript) > 1 for transcript in found)
+    records = transcripts(home)
+    assert len(records) == count
+    assert all(replay(transcript) > 1 for transcript in records)
 
 
 # Agreement
 
 
-def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Path) -> None:
+def test_000_09_a_proposal_is_accepted_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script()
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -150,9 +150,9 @@ def test_000_09_the_initiator_proposes_and_the_peer_accepts_at_once(tmp_path: Pa
 
 
 def _properties(offered: Capability) -> list[str]:
-    found = offered.arguments["properties"]
-    assert isinstance(found, dict)
-    return sorted(found)
+    properties = offered.arguments["properties"]
+    assert isinstance(properties, dict)
+    return sorted(properties)
 
 
 @dataclass
@@ -171,20 +171,20 @@ class Serving(ScriptedNegotiator):
 SERVED = "- `getProductInfo`: Everything about one product. Arguments: productId, productName.\n"
 
 
-def test_000_10_the_responder_answers_with_its_capabilities_and_its_choice(tmp_path: Path) -> None:
+def test_000_10_a_responder_answers_with_its_choice(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script()
         shop = seller(tmp_path, there, make=Serving)
         async with talks(shop, customer(tmp_path, here)) as (session, tap):
             assert session.document == f"{DOCUMENT}\n## Served\n\n{SERVED}"
-        answer = next(json.loads(said[1:]) for way, said in tap.seen if way == "<" and isinstance(said, bytes))
+        answer = next(json.loads(message[1:]) for way, message in tap.seen if way == "<" and isinstance(message, bytes))
         assert (answer["status"], answer["candidateProtocols"]) == ("negotiating", session.document)
         assert SERVED in answer["modificationSummary"]
 
     run(main())
 
 
-async def test_000_10_a_model_judges_a_proposal_by_the_functions_that_its_agent_serves(tmp_path: Path) -> None:
+async def test_000_10_a_model_judges_by_its_agents_functions(tmp_path: Path) -> None:
     prompts = Prompts()
     shop = party("shop", tmp_path, negotiators=ModelNegotiators(prompts))
 
@@ -194,20 +194,20 @@ async def test_000_10_a_model_judges_a_proposal_by_the_functions_that_its_agent_
         return LAPTOP
 
     await fails(shop, customer(tmp_path, Script()))
-    name, told = prompts.asked[0]
-    (capabilities,) = re.findall(r"^BEGIN capabilities \w+\n(.*?)\nEND capabilities ", told, re.MULTILINE | re.DOTALL)
+    name, prompt = prompts.asked[0]
+    (capabilities,) = re.findall(r"^BEGIN capabilities \w+\n(.*?)\nEND capabilities ", prompt, re.MULTILINE | re.DOTALL)
     (offered,) = json.loads(capabilities)
     assert (name, offered["name"], offered["description"]) == ("consider", "getProductInfo", "Everything about one product.")
     assert offered["arguments"]["required"] == ["productId"]
 
 
-async def test_000_09_the_model_that_begins_is_told_the_requirement_the_input_and_the_output(tmp_path: Path) -> None:
+async def test_000_09_the_proposing_model_knows_the_requirement(tmp_path: Path) -> None:
     prompts = Prompts()
     buyer = party("buyer", tmp_path, negotiators=ModelNegotiators(prompts))
     with pytest.raises(TreatyError):
         await buy(seller(tmp_path, Script()), buyer)
-    name, told = prompts.asked[0]
-    sections = dict(re.findall(r"^BEGIN ([a-z-]+) \w+\n(.*?)\nEND ", told, re.MULTILINE | re.DOTALL))
+    name, prompt = prompts.asked[0]
+    sections = dict(re.findall(r"^BEGIN ([a-z-]+) \w+\n(.*?)\nEND ", prompt, re.MULTILINE | re.DOTALL))
     assert name == "draft"
     assert sections == {
         "role": "initiator",
@@ -231,7 +231,7 @@ def test_000_29_a_counter_proposal_is_accepted_by_the_initiator(tmp_path: Path) 
     check_replays(tmp_path)
 
 
-def test_a_negotiator_learns_whom_it_speaks_for_and_what_is_offered(tmp_path: Path) -> None:
+def test_a_negotiator_knows_its_agent_and_its_offers(tmp_path: Path) -> None:
     here, there = Script(), Script()
     run(buy(seller(tmp_path, there), customer(tmp_path, here)))
     (ours,), (theirs,) = here.situations, there.situations
@@ -261,7 +261,7 @@ def test_a_topic_without_protocols_is_negotiated(tmp_path: Path) -> None:
     assert run(buy(shop, buyer, topic=TOPIC, requirement=WANTED)) == LAPTOP
 
 
-async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itself(tmp_path: Path) -> None:
+async def test_000_21_an_agent_resolves_a_base_by_the_registry(tmp_path: Path) -> None:
     base = meetings.product_info(URI_1)
     changes = (
         f"# Products with stock\n\n- Topic: {TOPIC}\n- Base: {URI_1}\n- Base-SHA-256: {base.hash}\n\n"
@@ -277,9 +277,9 @@ async def test_000_21_a_base_is_resolved_through_the_registry_by_the_agent_itsel
 
     prompts, error = await proposing(changes, tmp_path / "1")
     assert [name for name, _ in prompts.asked] == ["consider", "handler"]  # accepted, as it stands
-    for _, told in prompts.asked:
-        assert "BEGIN base-document" in told
-        assert base.document.decode() in told
+    for _, prompt in prompts.asked:
+        assert "BEGIN base-document" in prompt
+        assert base.document.decode() in prompt
     for number, (text, registry) in enumerate([(changes, False), (changes.replace(base.hash, HASH[::-1]), True)], 2):
         prompts, error = await proposing(text, tmp_path / str(number), registry=registry)
         assert prompts.asked == []
@@ -291,7 +291,7 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (UNPINNED, "does not say which bytes are meant"),
         (UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {HASH[::-1]}\n\n##"), "its digest differs"),
@@ -299,9 +299,7 @@ UNPINNED = f"# Products with stock\n\n- Base: {URI_1}\n\n## Changes\n\n- 100001:
     ],
 )
 @pytest.mark.parametrize("approved", [False, True])
-def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_negotiates(
-    tmp_path: Path, text: str, said: str, approved: bool
-) -> None:
+def test_000_21_an_unpinned_or_absent_base_is_refused(tmp_path: Path, text: str, words: str, approved: bool) -> None:
     async def main() -> None:
         there = Script()
         shop = seller(tmp_path, there)
@@ -314,21 +312,21 @@ def test_000_21_a_base_that_is_not_pinned_or_not_to_be_had_is_refused_whoever_ne
             answer = await next_message(wire)
             assert isinstance(answer, bytes)
             message = json.loads(answer[1:])
-            assert (message["status"], said in message["modificationSummary"]) == ("rejected", True)
+            assert (message["status"], words in message["modificationSummary"]) == ("rejected", True)
         assert there.names() == []
         assert not (shop.home / "negotiated").exists()
 
     run(main())
 
 
-def test_000_21_a_negotiators_own_proposal_with_an_unpinned_base_is_not_sent(tmp_path: Path) -> None:
+def test_000_21_an_own_proposal_with_an_unpinned_base_stays(tmp_path: Path) -> None:
     there = Script()
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(drafts=[Proposal(UNPINNED)]))))
     assert error.code == "document.header"
     assert there.names() == []
 
 
-def test_000_21_a_base_is_fetched_once_for_the_session_and_its_negotiator(tmp_path: Path) -> None:
+def test_000_21_a_base_is_fetched_once_for_a_session(tmp_path: Path) -> None:
     async def main() -> None:
         shop = party("shop", tmp_path, negotiators=ModelNegotiators(Prompts()))
         text = UNPINNED.replace("\n\n##", f"\n- Base-SHA-256: {meetings.product_info(URI_1).hash}\n\n##")
@@ -341,7 +339,7 @@ def test_000_21_a_base_is_fetched_once_for_the_session_and_its_negotiator(tmp_pa
 # No agreement
 
 
-def test_000_29_a_rejection_by_the_responder_ends_both_and_says_why(tmp_path: Path) -> None:
+def test_000_29_a_responders_rejection_has_its_reason(tmp_path: Path) -> None:
     there = Script(verdicts=[Rejection("We sell no laptops.")])
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
     error = run(fails(shop, buyer))
@@ -357,7 +355,7 @@ def test_000_29_a_rejection_by_the_initiator_ends_both(tmp_path: Path) -> None:
     check_replays(tmp_path)
 
 
-def test_an_initiator_that_has_nothing_to_propose_ends_before_it_begins(tmp_path: Path) -> None:
+def test_an_initiator_without_a_proposal_ends_before_it_begins(tmp_path: Path) -> None:
     here, there = Script(drafts=[Rejection("I do not know what to ask for.")]), Script()
     assert run(fails(seller(tmp_path, there), customer(tmp_path, here))).code == "negotiation.rejected"
     assert there.calls == []
@@ -401,7 +399,7 @@ def test_without_a_model_at_the_source_the_result_says_so(tmp_path: Path) -> Non
     assert run(fails(shop, buyer, protocols=["https://elsewhere.example/p/1"])).code == "session.no-common-protocol"
 
 
-def test_a_negotiator_that_fails_is_told_to_its_owner_and_not_to_the_peer(tmp_path: Path) -> None:
+def test_a_failed_negotiator_is_reported_to_its_owner_alone(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(verdicts=[Unavailable("model.unavailable", "The endpoint at 10.0.0.7 does not answer.")])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -420,7 +418,7 @@ def test_the_owner_of_a_failing_negotiator_gets_its_error(tmp_path: Path) -> Non
     assert error is failure
 
 
-def test_a_negotiator_that_never_answers_ends_with_the_deadline_and_its_task_with_the_session(tmp_path: Path) -> None:
+def test_a_silent_negotiator_ends_with_the_deadline(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(delay=1e6)
         error = await fails(seller(tmp_path, there), customer(tmp_path, Script()))
@@ -473,7 +471,7 @@ SOURCES_FORM = format_test_cases(
 
 
 @pytest.mark.parametrize("cases", [TEST_CASES, SOURCES_FORM])
-def test_000_36_and_51_test_cases_are_agreed_on_and_run_and_call_no_business_function(tmp_path: Path, cases: str) -> None:
+def test_000_36_and_51_agreed_tests_call_no_business_function(tmp_path: Path, cases: str) -> None:
     async def main() -> None:
         here, there = Script(tests=cases), Script()
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -506,8 +504,8 @@ def test_code_that_does_not_pass_its_own_tests_ends_the_session(tmp_path: Path) 
     assert error.code == "session.peer-code"
 
 
-@pytest.mark.parametrize(("bug", "case", "wanted"), [(WRONG_PRICE, "A mouse", "9.5"), (WRONG_CODE, "No such product", "404")])
-def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tuple[str, str], case: str, wanted: str) -> None:
+@pytest.mark.parametrize(("bug", "case", "words"), [(WRONG_PRICE, "A mouse", "9.5"), (WRONG_CODE, "No such product", "404")])
+def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tuple[str, str], case: str, words: str) -> None:
     async def main() -> None:
         here, there = Script(tests=TEST_CASES), Script(bugs=[bug])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -516,7 +514,7 @@ def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tu
         assert there.names() == ["consider", "implement", "consider_tests", "test", "judge", "implement", "test"]
         complaint = dict(there.calls)["judge"]
         assert case in complaint
-        assert wanted in complaint
+        assert words in complaint
         assert there.calls[-2] == ("implement", complaint)
         assert shop.sold == ["P12345"]  # type: ignore[attr-defined]
         assert "repaired" in buyer.names()
@@ -525,7 +523,7 @@ def test_000_41_a_bug_that_the_test_cases_find_is_mended(tmp_path: Path, bug: tu
     check_replays(tmp_path)
 
 
-def test_000_42_a_fault_that_is_denied_ends_the_tests_with_the_reason(tmp_path: Path) -> None:
+def test_000_42_a_denied_fault_ends_the_tests(tmp_path: Path) -> None:
     there = Script(bugs=[WRONG_PRICE], judgement=Rejection("The price is right."))
     error = run(fails(seller(tmp_path, there), customer(tmp_path, Script(tests=TEST_CASES))))
     assert error.code == "negotiation.fault"
@@ -544,7 +542,7 @@ def test_000_40_repairs_that_mend_nothing_come_to_a_limit(tmp_path: Path) -> Non
 # Repairs while the session runs
 
 
-def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_call_made_again(tmp_path: Path) -> None:
+def test_000_39_a_reported_fault_is_repaired_and_called_again(tmp_path: Path) -> None:
     async def main() -> None:
         here, there = Script(), Script(bugs=[NO_PRODUCT])
         shop, buyer = seller(tmp_path, there), customer(tmp_path, here)
@@ -560,7 +558,7 @@ def test_000_39_an_answer_outside_of_the_protocol_is_reported_mended_and_the_cal
     check_replays(tmp_path)
 
 
-def test_000_42_a_fault_that_is_denied_while_running_fails_the_call_alone(tmp_path: Path) -> None:
+def test_000_42_a_denied_fault_fails_its_call_alone(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
         shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -594,11 +592,11 @@ def test_what_was_mended_is_what_is_kept(tmp_path: Path) -> None:
 
 async def test_000_41_code_of_an_earlier_session_is_mended_too(tmp_path: Path) -> None:
     denying = Script(bugs=[NO_PRODUCT], judgement=Rejection("It is as agreed."))
-    former, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
+    denying_seller, earlier = seller(tmp_path, denying), customer(tmp_path, Script())
     with pytest.raises(OperationError):
-        await buy(former, earlier)
+        await buy(denying_seller, earlier)
     # An agent writes its agreements and code a moment after the messages, at the latest when it is closed.
-    await former.agent.aclose()
+    await denying_seller.agent.aclose()
     await earlier.agent.aclose()
     there = Script()
     shop, buyer = seller(tmp_path, there), customer(tmp_path, Script())
@@ -636,16 +634,18 @@ async def test_only_so_many_strangers_negotiate_at_once(tmp_path: Path) -> None:
 # Natural language
 
 
-def test_000_45_and_46_a_question_is_answered_by_the_peers_negotiator(tmp_path: Path) -> None:
+def test_000_45_and_46_a_question_reaches_the_negotiator(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = seller(tmp_path, Script()), customer(tmp_path, Script())
         async with talks(shop, buyer) as (session, tap):
             answers = await asyncio.gather(session.ask("Do you sell mice?"), session.ask("And keyboards?"))
             assert list(answers) == ["You asked: Do you sell mice?", "You asked: And keyboards?"]
-        metas = [json.loads(said[1:]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
-        talk = [said for said in metas if said["action"] == "naturalLanguageNegotiation"]
-        asked, answered = ([said["messageId"] for said in talk if said["type"] == type] for type in ("REQUEST", "RESPONSE"))
-        assert sorted(answered) == sorted(asked)
+        metas = [json.loads(message[1:]) for _, message in tap.seen if isinstance(message, bytes) and message[0] == 0]
+        talk = [message for message in metas if message["action"] == "naturalLanguageNegotiation"]
+        questions, answered = (
+            [message["messageId"] for message in talk if message["type"] == type] for type in ("REQUEST", "RESPONSE")
+        )
+        assert sorted(answered) == sorted(questions)
 
     run(main())
     check_replays(tmp_path)
@@ -659,8 +659,10 @@ def test_000_46_the_ids_of_questions_are_16_random_characters(tmp_path: Path) ->
         shop, buyer = seller(home, Script()), customer(home, Script())
         async with talks(shop, buyer) as (session, tap):
             await asyncio.gather(*(session.ask(f"Question {number}?") for number in range(16)))
-        metas = [json.loads(said[1:]) for way, said in tap.seen if way == ">" and isinstance(said, bytes) and said[0] == 0]
-        return [said["messageId"] for said in metas if said["action"] == "naturalLanguageNegotiation"]
+        metas = [
+            json.loads(message[1:]) for way, message in tap.seen if way == ">" and isinstance(message, bytes) and message[0] == 0
+        ]
+        return [message["messageId"] for message in metas if message["action"] == "naturalLanguageNegotiation"]
 
     async def main() -> list[str]:
         return await asked(tmp_path / "1") + await asked(tmp_path / "2")
@@ -730,18 +732,18 @@ def test_an_answerer_that_raises_leaves_one_text_unanswered(tmp_path: Path) -> N
         async with talks(shop, buyer, natural=True) as (session, tap):
             for text in ("one", "bad", "two"):
                 await session.say(text)
-            heard = []
+            texts = []
             async for text in session.heard():
-                heard.append(text)
-                if len(heard) == 2:
+                texts.append(text)
+                if len(texts) == 2:
                     break
-            assert heard == ["one", "two"]
+            assert texts == ["one", "two"]
             assert "hunter2" not in str(tap.seen)
 
     run(main())
 
 
-def test_a_peer_that_talks_and_talks_is_read_no_further_than_it_is_heard(tmp_path: Path) -> None:
+def test_a_talkative_peer_is_read_no_faster_than_handled(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = seller(tmp_path), customer(tmp_path)
 
@@ -767,7 +769,7 @@ def test_a_peer_that_talks_and_talks_is_read_no_further_than_it_is_heard(tmp_pat
 # The second time
 
 
-def test_000_56_and_60_a_negotiated_protocol_is_offered_by_its_hash_and_nobody_negotiates(tmp_path: Path) -> None:
+def test_000_56_and_60_an_agreed_hash_needs_no_negotiation(tmp_path: Path) -> None:
     async def main() -> None:
         await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
         here, there = Script(), Script()
@@ -783,7 +785,7 @@ def test_000_56_and_60_a_negotiated_protocol_is_offered_by_its_hash_and_nobody_n
     run(main())
 
 
-def test_000_60_it_takes_no_negotiator_to_speak_what_was_negotiated(tmp_path: Path) -> None:
+def test_000_60_an_agreed_protocol_needs_no_negotiator(tmp_path: Path) -> None:
     async def main() -> None:
         await buy(seller(tmp_path, Script()), customer(tmp_path, Script()))
         shop, buyer = seller(tmp_path), customer(tmp_path, here := Script())
@@ -823,7 +825,7 @@ def test_what_was_damaged_on_disk_is_negotiated_anew(tmp_path: Path, damage: str
     run(main())
 
 
-def test_another_requirement_at_the_same_address_is_another_negotiation(tmp_path: Path) -> None:
+def test_another_requirement_is_another_negotiation(tmp_path: Path) -> None:
     async def main() -> None:
         here = Script()
         shop, buyer = seller(tmp_path, Script()), customer(tmp_path, here)
@@ -841,11 +843,11 @@ def test_another_requirement_at_the_same_address_is_another_negotiation(tmp_path
 # Escalation
 
 
-def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+def test_000_30_a_person_resumes_a_failed_negotiation(tmp_path: Path) -> None:
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return CHANGED
 
     async def main() -> None:
@@ -857,7 +859,7 @@ def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Pa
             assert session.document == CHANGED
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
         assert here.names() == ["draft", "implement", "draft_tests"]  # the second time a person had written it
-        (escalation,) = asked
+        (escalation,) = escalations
         assert (escalation.role, escalation.peer) == ("initiator", shop.agent.did)
         assert (escalation.own_proposal, escalation.peer_proposal) == (DOCUMENT, "")
         assert "Say for whom it is." in escalation.reason
@@ -867,11 +869,11 @@ def test_000_30_a_person_at_the_source_resumes_a_failed_negotiation(tmp_path: Pa
 
 
 @pytest.mark.parametrize("rounds", [2, 3])
-def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(tmp_path: Path, rounds: int) -> None:
-    asked: list[Escalation] = []
+def test_000_30_a_negotiation_at_its_limit_is_escalated(tmp_path: Path, rounds: int) -> None:
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return None
 
     async def main() -> None:
@@ -882,18 +884,21 @@ def test_000_30_a_negotiation_that_came_to_its_limit_is_escalated_on_both_sides(
                 raise AssertionError("a session without agreement")
         assert failure.value.code in ("negotiation.limit", "negotiation.rejected")  # by whoever had the last word
         await asyncio.sleep(1)
-        assert sorted((one.role, "buyer 0" in one.peer_proposal) for one in asked) == [("initiator", False), ("responder", True)]
-        assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in asked)
-        assert all(replay(one.transcript) > 1 for one in asked)
+        assert sorted((one.role, "buyer 0" in one.peer_proposal) for one in escalations) == [
+            ("initiator", False),
+            ("responder", True),
+        ]
+        assert all("limit of messages" in one.reason or f"within {rounds} messages" in one.reason for one in escalations)
+        assert all(replay(one.transcript) > 1 for one in escalations)
 
     run(main())
 
 
-def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepted_unseen(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+def test_000_30_a_text_approved_by_a_person_is_accepted(tmp_path: Path) -> None:
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return escalation.peer_proposal
 
     async def main() -> None:
@@ -904,15 +909,15 @@ def test_000_30_a_person_at_the_destination_approves_of_a_text_and_it_is_accepte
         await asyncio.sleep(1)
         assert await buy(shop, buyer) == LAPTOP
         assert there.names() == ["consider", "implement"]
-        assert [(escalation.role, escalation.peer_proposal) for escalation in asked] == [("responder", DOCUMENT)]
-        assert "I am not sure." in asked[0].reason
+        assert [(escalation.role, escalation.peer_proposal) for escalation in escalations] == [("responder", DOCUMENT)]
+        assert "I am not sure." in escalations[0].reason
         other = Script(verdicts=[Rejection("No.")])
         assert DOCUMENT in seller(tmp_path, other).agent.context.memory.approvals  # it survives the process
 
     run(main())
 
 
-async def test_000_30_where_the_peer_can_be_dialled_again_a_person_resumes_at_once(tmp_path: Path) -> None:
+async def test_000_30_a_reachable_peer_is_resumed_by_a_person(tmp_path: Path) -> None:
     texts = [CHANGED, f"{CHANGED}\nAnd for buyers of mice.\n"]
 
     async def person(escalation: Escalation) -> str | None:
@@ -946,10 +951,10 @@ def test_a_person_who_does_not_know_either_leaves_it_at_that(tmp_path: Path, ans
 
 
 def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
-    asked: list[Escalation] = []
+    escalations: list[Escalation] = []
 
     async def person(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return None
 
     broken = Script(code_error=Refused("negotiation.handler", "No code passed."))
@@ -959,7 +964,7 @@ def test_what_is_no_failed_negotiation_is_not_escalated(tmp_path: Path) -> None:
     assert (
         run(fails(seller(tmp_path, Script(), on_escalation=person), customer(tmp_path, nothing))).code == "negotiation.rejected"
     )
-    assert asked == []
+    assert escalations == []
 
 
 # Transcripts
@@ -976,7 +981,7 @@ def test_a_changed_byte_of_a_transcript_is_detected(tmp_path: Path) -> None:
                 replay(bytes(changed))
 
 
-def test_a_transcript_that_is_sealed_anew_after_a_change_does_not_replay(tmp_path: Path) -> None:
+def test_a_changed_and_resealed_transcript_does_not_replay(tmp_path: Path) -> None:
     run(buy(seller(tmp_path, Script()), customer(tmp_path, Script())))
     for transcript in transcripts(tmp_path):
         lines = transcript.splitlines(keepends=True)

@@ -60,15 +60,13 @@ async def negotiate(registry: SimulatedRegistry, home: Path, document: str = DOC
 
 
 @pytest.mark.deep
-async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak_it_without_negotiating(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_strangers_speak_a_published_agreement(tmp_path: Path, registry: SimulatedRegistry) -> None:
     events = await negotiate(registry, tmp_path, publish=True, report=True)
     assert set(events[-3:]) == {"reported", "published", "end"}
     assert events.index("reported") < events.index("end"), "the other side signs in the session"
-    published = [made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish)][-1]
+    published = [statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)][-1]
     assert (published.uri, published.topic, published.origin) == (URI, TOPIC, "negotiated")
-    (report,) = (made for _, made in registry.statements() if isinstance(made.body, kinds.Report))
+    (report,) = (statement for _, statement in registry.statements() if isinstance(statement.body, kinds.Report))
     assert isinstance(report.body, kinds.Report)
     assert (report.body.document, report.body.topic) == (published.document.sha256, TOPIC)
     assert [did.text for did in report.authors] == [f"did:wba:{CUSTOMER}", f"did:wba:{SELLER}"]
@@ -88,9 +86,7 @@ async def test_what_was_negotiated_is_published_and_reported_and_strangers_speak
 
 
 @pytest.mark.deep
-async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_model(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_a_models_draft_reaches_strangers_without_models(tmp_path: Path, registry: SimulatedRegistry) -> None:
     patient, trips = SessionTimeouts(code=120, reply=120), [{"trip": "EC-173", "departs": "07:00", "price": 2790}]
 
     def railway(agent: Agent, uri: str = "") -> None:
@@ -116,7 +112,7 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
     with scripted_model() as server:
         plan = script(server)
         server.misbehave("handler", code(lambda source: source.replace('int(arguments["seats"])', "1")))
-        wanted = Requirement(plan.requirement, topic=plan.topic)
+        requirement = Requirement(plan.requirement, topic=plan.topic)
         async with (
             opened(server) as here,
             opened(server) as there,
@@ -135,12 +131,12 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
             railway(seller)
             async with (
                 seller.listen("127.0.0.1", 0) as port,
-                customer.connect(f"ws://127.0.0.1:{port}", requirement=wanted) as session,
+                customer.connect(f"ws://127.0.0.1:{port}", requirement=requirement) as session,
             ):
                 await travels(session)
                 assert session.document == plan.document
         assert server.seen.count("repair") == 1
-        asked = len(server.seen)
+        total = len(server.seen)
         names = [event.name for event in events if not event.operation]
         expected = [
             "hello",
@@ -154,7 +150,9 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
         ]
         assert names[:-2] == expected
         assert set(names[-2:]) == {"end", "published"}, "publishing does not hold up the end"
-        uri = next(made.body.uri for _, made in reversed(registry.statements()) if isinstance(made.body, kinds.Publish))
+        uri = next(
+            statement.body.uri for _, statement in reversed(registry.statements()) if isinstance(statement.body, kinds.Publish)
+        )
         publisher = identity(CUSTOMER).did
         async with (
             agent(registry, tmp_path, "third.example", publishers=[publisher]) as third,
@@ -167,26 +165,24 @@ async def test_the_whole_path_from_a_models_draft_to_strangers_that_need_no_mode
             ):
                 await travels(session)
                 assert session.protocol == uri
-        assert len(server.seen) == asked
+        assert len(server.seen) == total
 
 
-async def test_nothing_is_published_or_reported_unless_the_policies_say_so(tmp_path: Path, registry: SimulatedRegistry) -> None:
+async def test_nothing_is_published_against_the_policies(tmp_path: Path, registry: SimulatedRegistry) -> None:
     size = registry.size
     assert "published" not in await negotiate(registry, tmp_path)
     assert registry.size == size
 
 
 @pytest.mark.deep
-async def test_what_is_published_is_published_once_and_another_document_gets_the_next_version(
-    tmp_path: Path, registry: SimulatedRegistry
-) -> None:
+async def test_another_document_is_published_as_the_next_version(tmp_path: Path, registry: SimulatedRegistry) -> None:
     assert "published" in await negotiate(registry, tmp_path / "1", publish=True)
     size = registry.size
     assert "published" not in await negotiate(registry, tmp_path / "1", publish=True)  # it is known to be
     assert "published" in await negotiate(registry, tmp_path / "2", publish=True)  # the same again, from another home
     assert registry.size == size
     assert "published" in await negotiate(registry, tmp_path / "3", CHANGED, publish=True)
-    uris = [made.body.uri for _, made in registry.statements() if isinstance(made.body, kinds.Publish)]
+    uris = [statement.body.uri for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish)]
     assert uris[-2:] == [URI, URI.replace("1.0", "1.1")]
 
 

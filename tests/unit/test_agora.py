@@ -67,7 +67,7 @@ async def test_a_conversation_has_rounds_and_an_end(tmp_path: Path) -> None:
             assert (gone.status_code, gone.json()["code"]) == (404, "connection.session")
 
 
-@pytest.mark.threat(401)
+@pytest.mark.threat(404)
 async def test_other_requests_are_refused_and_open_nothing(tmp_path: Path) -> None:
     async with selling(tmp_path) as (seller, client):
         events = len(seller.events)
@@ -95,7 +95,7 @@ async def test_other_requests_are_refused_and_open_nothing(tmp_path: Path) -> No
         assert len(seller.events) == events
 
 
-@pytest.mark.threat(401)
+@pytest.mark.threat(404)
 async def test_conversations_are_sessions_of_their_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with selling(tmp_path, capacity=Capacity(sessions=65)) as (_, client):
         kept = [(await client.post("/", json=query(multiround=True))).json()["conversationId"] for _ in range(64)]
@@ -115,7 +115,7 @@ async def test_conversations_are_sessions_of_their_network(tmp_path: Path, monke
         )
 
 
-@pytest.mark.threat(401)
+@pytest.mark.threat(404)
 async def test_a_silent_agent_and_a_strict_one_answer_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agora, "PATIENCE", 0.2)
     async with selling(tmp_path / "silent") as (_, client):

@@ -29,9 +29,9 @@ def test_000_56_an_agreement_is_found_again_by_peer_and_topic(tmp_path: Path) ->
 
 
 def test_the_newest_agreement_replaces_the_one_before(tmp_path: Path) -> None:
-    known = AgreementCache(tmp_path)
-    known.remember(agreement())
-    known.remember(agreement(digest="cd" * 32))
+    cache = AgreementCache(tmp_path)
+    cache.remember(agreement())
+    cache.remember(agreement(digest="cd" * 32))
     found = AgreementCache(tmp_path).get("ws://shop.example:9000", "commerce/x")
     assert found is not None
     assert found.hash == "cd" * 32
@@ -39,17 +39,17 @@ def test_the_newest_agreement_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 def test_what_is_unchanged_is_not_written_again(tmp_path: Path) -> None:
-    known = AgreementCache(tmp_path)
-    known.remember(agreement())
+    cache = AgreementCache(tmp_path)
+    cache.remember(agreement())
     (tmp_path / "agreements.json").unlink()
-    known.remember(agreement())
+    cache.remember(agreement())
     assert not (tmp_path / "agreements.json").exists()
 
 
 def test_the_oldest_beyond_the_cap_are_forgotten(tmp_path: Path) -> None:
-    known = AgreementCache(tmp_path)
+    cache = AgreementCache(tmp_path)
     for number in range(MAX_AGREEMENTS + 5):
-        known.remember(agreement(f"peer {number}"))
+        cache.remember(agreement(f"peer {number}"))
     assert len(json.loads((tmp_path / "agreements.json").read_bytes())["agreements"]) == MAX_AGREEMENTS
     later = AgreementCache(tmp_path)
     assert [later.get(f"peer {number}", "commerce/x") is None for number in (0, 4, 5, MAX_AGREEMENTS + 4)] == [
@@ -61,11 +61,11 @@ def test_the_oldest_beyond_the_cap_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_forgetting_is_for_one_peer_and_topic(tmp_path: Path) -> None:
-    known = AgreementCache(tmp_path)
-    known.remember(agreement())
-    known.remember(agreement(topic="commerce/y"))
-    known.forget("ws://shop.example:9000", "commerce/x")
-    known.forget("nobody", "nothing")
+    cache = AgreementCache(tmp_path)
+    cache.remember(agreement())
+    cache.remember(agreement(topic="commerce/y"))
+    cache.forget("ws://shop.example:9000", "commerce/x")
+    cache.forget("nobody", "nothing")
     later = AgreementCache(tmp_path)
     assert later.get("ws://shop.example:9000", "commerce/x") is None
     assert later.get("ws://shop.example:9000", "commerce/y") is not None
@@ -74,7 +74,7 @@ def test_forgetting_is_for_one_peer_and_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"agreements":[{"peer":7}]}', b'{"agreements":[]} x', b"\xff" * 10])
 def test_a_damaged_file_counts_as_none(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "agreements.json").write_bytes(damage)
-    known = AgreementCache(tmp_path)
-    assert known.get("ws://shop.example:9000", "commerce/x") is None
-    known.remember(agreement())
+    cache = AgreementCache(tmp_path)
+    assert cache.get("ws://shop.example:9000", "commerce/x") is None
+    cache.remember(agreement())
     assert AgreementCache(tmp_path).get("ws://shop.example:9000", "commerce/x") == agreement()

@@ -109,14 +109,14 @@ FILLED: dict[str, Any] = {
 
 def parameters(function: Callable[..., Any]) -> list[str]:
     """The parameters by position, with their defaults."""
-    found = []
+    shown_parameters = []
     for name, each in inspect.signature(function).parameters.items():
         if name == "self" or each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD):
             continue
         default = each.default
-        shown = getattr(default, "name", None) or getattr(default, "__name__", None) or repr(default)
-        found.append(name if default is each.empty else f"{name}={shown}")
-    return found
+        text = getattr(default, "name", None) or getattr(default, "__name__", None) or repr(default)
+        shown_parameters.append(name if default is each.empty else f"{name}={text}")
+    return shown_parameters
 
 
 def test_the_api_has_58_items() -> None:
@@ -127,12 +127,12 @@ def test_the_api_has_58_items() -> None:
 @pytest.mark.parametrize(
     ("owner", "number", "name", "expected"), METHODS, ids=lambda value: str(getattr(value, "__name__", value))
 )
-def test_003_10_to_44_has_the_sources_name_parameters_and_defaults(owner: type, number: int, name: str, expected: str) -> None:
-    found, wanted = parameters(getattr(owner, name)), [each for each in expected.split(", ") if each]
-    if wanted[-1:] == ["…"]:
+def test_003_10_to_44_signatures_are_those_of_the_source(owner: type, number: int, name: str, expected: str) -> None:
+    actual, source_parameters = parameters(getattr(owner, name)), [each for each in expected.split(", ") if each]
+    if source_parameters[-1:] == ["…"]:
         # "The other parameters are those of Tool."
-        wanted = wanted[:-1]
-        assert found[len(wanted) :] == [
+        source_parameters = source_parameters[:-1]
+        assert actual[len(source_parameters) :] == [
             "tool_id=None",
             "name=None",
             "domain='default'",
@@ -142,11 +142,11 @@ def test_003_10_to_44_has_the_sources_name_parameters_and_defaults(owner: type, 
             "output_mode=(<Mode.TEXT: 0>,)",
             "arguments=None",
         ]
-        found = found[: len(wanted)]
-    assert found == wanted
+        actual = actual[: len(source_parameters)]
+    assert actual == source_parameters
 
 
-def test_003_10_11_a_gateway_has_an_address_and_an_id_of_its_own_if_none_is_given() -> None:
+def test_003_10_11_a_gateway_has_a_default_address_and_id() -> None:
     assert parameters(aip.Gateway) == ["address", "gateway_id=None"]
     first, second = aip.Gateway("localhost:0"), aip.Gateway("localhost:0")
     assert first.gateway_id != second.gateway_id
@@ -168,13 +168,13 @@ def test_003_45_to_47_has_the_sources_values(number: int, kind: Any, names: str)
 @pytest.mark.parametrize(("number", "name", "content"), ITEMS)
 def test_003_50_to_53_writes_one_content(number: int, name: str, content: Any) -> None:
     item = getattr(aip.ContentItem, f"write_{name}")(content)
-    shown = {each: getattr(item, f"_{each}") for each in ("text", "image", "audio", "embedded")}
-    assert shown == {**dict.fromkeys(shown), name: content}
+    contents = {each: getattr(item, f"_{each}") for each in ("text", "image", "audio", "embedded")}
+    assert contents == {**dict.fromkeys(contents), name: content}
     assert aip.ContentItem.from_value(item.to_value()) == item
 
 
 @pytest.mark.parametrize(("number", "kind", "names"), DATA, ids=lambda value: str(getattr(value, "__name__", value)))
-def test_003_48_49_and_54_to_67_has_the_sources_fields_and_loses_none(number: int, kind: Any, names: str) -> None:
+def test_003_48_49_and_54_to_67_has_all_fields_of_the_source(number: int, kind: Any, names: str) -> None:
     fields = names.split()
     assert list(inspect.signature(kind).parameters) == fields
     assert all(each.default is not each.empty for each in inspect.signature(kind).parameters.values())

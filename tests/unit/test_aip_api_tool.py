@@ -17,9 +17,9 @@ from treaty_aip import Tool, ToolResponse
 class Echo(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        told = {"method": self.command, "path": self.path, "body": body, "token": self.headers.get("X-Token")}
+        reply = {"method": self.command, "path": self.path, "body": body, "token": self.headers.get("X-Token")}
         status = 418 if "teapot" in self.path else 302 if "moved" in self.path else 200
-        data = b"x" * 2_000_000 if "large" in self.path else json.dumps(told).encode()
+        data = b"x" * 2_000_000 if "large" in self.path else json.dumps(reply).encode()
         self.send_response(status)
         if status == 302:
             self.send_header("Location", "/elsewhere")
@@ -45,20 +45,20 @@ def api() -> Iterator[str]:
 
 
 async def called(url: str, method: str, **arguments: str) -> ToolResponse:
-    async with nodes() as made:
-        tool = await made.tool(Tool.creat_api_tool(LOOPBACK, url, method, {"X-Token": "t"}, 5, tool_id="api"))
-        agent = await made.agent("a")
+    async with nodes() as network:
+        tool = await network.tool(Tool.creat_api_tool(LOOPBACK, url, method, {"X-Token": "t"}, 5, tool_id="api"))
+        agent = await network.agent("a")
         return await agent.call_tool("api", arguments=arguments, address=tool.address)
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST", "PUT", "PATCH"])
-async def test_003_09_and_40_places_go_into_the_url_and_the_rest_into_query_or_body(api: str, method: str) -> None:
+async def test_003_09_and_40_arguments_go_to_url_query_and_body(api: str, method: str) -> None:
     answer = await called(f"{api}/items/{{id}}?a=1", method, id="x/../y z", other="ü&b")
-    told = json.loads(answer.content[0].text or "")
-    assert (answer.is_error, told["method"], told["token"]) == (False, method, "t")
+    data = json.loads(answer.content[0].text or "")
+    assert (answer.is_error, data["method"], data["token"]) == (False, method, "t")
     in_query = method in ("GET", "DELETE")
-    assert told["path"] == "/items/x%2F..%2Fy%20z?a=1" + ("&other=%C3%BC%26b" if in_query else "")
-    assert told["body"] == "" if in_query else json.loads(told["body"]) == {"other": "ü&b"}
+    assert data["path"] == "/items/x%2F..%2Fy%20z?a=1" + ("&other=%C3%BC%26b" if in_query else "")
+    assert data["body"] == "" if in_query else json.loads(data["body"]) == {"other": "ü&b"}
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,20 @@ def test_003_09_the_description_comes_from_the_call_or_the_url() -> None:
         """Fetch a user."""
         return user
 
-    made = Tool.create_function_tool(fetch, "h:1").tool_info
-    assert (made.tool_id, made.description, made.arguments) == ("fetch", "Fetch a user.", {"user": "str", "deep": "bool"})
+    tool_info = Tool.create_function_tool(fetch, "h:1").tool_info
+    assert (tool_info.tool_id, tool_info.description, tool_info.arguments) == (
+        "fetch",
+        "Fetch a user.",
+        {"user": "str", "deep": "bool"},
+    )
 
 
 async def test_003_09_a_function_may_have_any_names_of_arguments() -> None:
     def named(function: str, arguments: str, self: str) -> str:
         return function + arguments + self
 
-    async with nodes() as made:
-        tool = await made.tool(Tool.create_function_tool(named, LOOPBACK))
-        agent = await made.agent("a")
+    async with nodes() as network:
+        tool = await network.tool(Tool.create_function_tool(named, LOOPBACK))
+        agent = await network.agent("a")
         answer = await agent.call_tool("named", arguments={"function": "x", "arguments": "y", "self": "z"}, address=tool.address)
         assert answer.content[0].text == "xyz"

@@ -83,8 +83,8 @@ def protoc(*arguments: str, stdin: bytes = b"") -> bytes:
 def essential(value: Any) -> Any:
     """A message without its defaults, as it was written."""
     if isinstance(value, dict):
-        found = {name: essential(item) for name, item in value.items()}
-        return {name: item for name, item in found.items() if item not in ("", [], {}, False, *FIRST)}
+        members = {name: essential(item) for name, item in value.items()}
+        return {name: item for name, item in members.items() if item not in ("", [], {}, False, *FIRST)}
     return [essential(item) if isinstance(item, dict) else item for item in value] if isinstance(value, list) else value
 
 
@@ -95,9 +95,9 @@ FIRST = tuple(names[0] for names in ENUMS.values())
 def test_bytes_worked_out_by_hand_are_written_and_read(message: str, value: dict[str, Any], written: str) -> None:
     data = bytes.fromhex(written)
     assert encode(message, value) == data
-    found = decode(message, data)
-    assert encode(message, found) == data
-    assert essential({name: found[name] for name in value}) == essential(value)
+    text = decode(message, data)
+    assert encode(message, text) == data
+    assert essential({name: text[name] for name in value}) == essential(value)
     stub = getattr(aip_pb2, message).FromString(data)
     assert stub.SerializeToString(deterministic=True) == data
     assert json_format.MessageToDict(stub, preserving_proto_field_name=True) == essential(value) | kept(value)
@@ -126,12 +126,12 @@ def test_protoc_reads_them(message: str, value: dict[str, Any], written: str) ->
 def test_the_stubs_are_those_that_the_proto_generates(tmp_path: Path) -> None:
     out = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi", "grpc_python")]
     protoc("-I", PYTHON, *out, "treaty_aip/stubs/aip.proto")
-    made = {path.name: path.read_text() for path in (tmp_path / "treaty_aip" / "stubs").iterdir()}
-    assert sorted(made) == ["aip_pb2.py", "aip_pb2.pyi", "aip_pb2_grpc.py"]
-    assert [name for name, text in made.items() if (STUBS / name).read_text() != text] == []
+    stubs = {path.name: path.read_text() for path in (tmp_path / "treaty_aip" / "stubs").iterdir()}
+    assert sorted(stubs) == ["aip_pb2.py", "aip_pb2.pyi", "aip_pb2_grpc.py"]
+    assert [name for name, text in stubs.items() if (STUBS / name).read_text() != text] == []
 
 
-def test_the_proto_has_the_fields_methods_and_values_of_the_table() -> None:
+def test_the_proto_agrees_with_the_table() -> None:
     types = dict(aip_pb2.DESCRIPTOR.message_types_by_name.items())
     types["AgentSkill"] = types["AgentInfo"].nested_types_by_name["AgentSkill"]
     own = {"Frame", "MapEntry"}
@@ -139,8 +139,8 @@ def test_the_proto_has_the_fields_methods_and_values_of_the_table() -> None:
     for name in MESSAGES.keys() - own:
         assert {each.number: each.name for each in types[name].fields} == {n: each.name for n, each in MESSAGES[name].items()}
     services = aip_pb2.DESCRIPTOR.services_by_name
-    found = {m.name: (s.name, m.input_type.name, m.output_type.name) for s in services.values() for m in s.methods}
-    assert found == METHODS
+    methods = {m.name: (s.name, m.input_type.name, m.output_type.name) for s in services.values() for m in s.methods}
+    assert methods == METHODS
     assert tuple(aip_pb2.Mode.keys()) == ENUMS["Mode"]
     assert tuple(aip_pb2.AgentMessage.SessionStatus.keys()) == ENUMS["SessionStatus"]
 
@@ -162,12 +162,14 @@ def values(field: Field) -> st.SearchStrategy[Any]:
 
 @st.composite
 def objects(draw: Any, message: str) -> dict[str, Any]:
-    found = {each.name: draw(values(each)) for each in MESSAGES[message].values() if not each.oneof and draw(st.booleans())}
+    members_drawn = {
+        each.name: draw(values(each)) for each in MESSAGES[message].values() if not each.oneof and draw(st.booleans())
+    }
     members = [each for each in MESSAGES[message].values() if each.oneof]
     if members and draw(st.booleans()):
-        chosen = draw(st.sampled_from(members))
-        found[chosen.name] = draw(values(chosen))
-    return found
+        member = draw(st.sampled_from(members))
+        members_drawn[member.name] = draw(values(member))
+    return members_drawn
 
 
 @given(st.data())
@@ -190,7 +192,7 @@ def test_no_bytes_raise_anything_but_valueerror(message: str, data: bytes) -> No
     assert decode(message, encode(message, value)) == value
 
 
-def test_a_later_version_is_read_unknown_fields_and_values_included() -> None:
+def test_a_later_version_is_read_with_its_unknown_fields() -> None:
     assert (
         decode("HeartbeatRequest", bytes.fromhex("0a0161 9001 05 9a01 00 a501 00000000 a101 0000000000000000"))["sender_id"]
         == "a"

@@ -32,8 +32,8 @@ async def test_the_items_hold_at_an_agent_and_a_tool_of_treaty() -> None:
     def add(a: int, b: int) -> int:
         return a + b
 
-    async with nodes() as made:
-        agent, tool = await made.agent("a"), await made.tool(Tool.create_function_tool(add, LOOPBACK))
+    async with nodes() as network:
+        agent, tool = await network.agent("a"), await network.tool(Tool.create_function_tool(add, LOOPBACK))
         answering = asyncio.create_task(talking(agent))
         async with grpc.aio.insecure_channel(agent.address) as channel:
             assert others(await outcomes(AGENT, Caller(channel, "a"))) == {}
@@ -43,8 +43,8 @@ async def test_the_items_hold_at_an_agent_and_a_tool_of_treaty() -> None:
 
 
 async def test_the_items_hold_at_a_gateway_of_treaty() -> None:
-    async with nodes() as made, Desk("127.0.0.1").serving(0) as desk:
-        gateway = await made.gateway()
+    async with nodes() as network, Desk("127.0.0.1").serving(0) as desk:
+        gateway = await network.gateway()
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             router = Router(channel, desk)
             await join(router)
@@ -53,8 +53,8 @@ async def test_the_items_hold_at_a_gateway_of_treaty() -> None:
 
 @pytest.mark.deep  # a heartbeat is due after ten seconds
 async def test_the_items_hold_at_a_node_of_treaty() -> None:
-    async with nodes() as made, Desk("127.0.0.1").serving(0) as desk:
-        agent = await made.agent("a")
+    async with nodes() as network, Desk("127.0.0.1").serving(0) as desk:
+        agent = await network.agent("a")
         await agent.register_to_gateway(desk.address)
         session = await agent.create_agent_client(DESK_AGENT)
         for text, status in (("one", None), ("two", None), ("bye", SessionStatus.STOP_QUEST)):
@@ -126,9 +126,9 @@ async def failing(items: Items, **options: bool) -> set[str]:
     port = server.add_insecure_port(LOOPBACK)
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, Desk("127.0.0.1").serving(0) as desk:
-        found = await outcomes(items, Router(channel, desk) if items is GATEWAY else Caller(channel, "a"), seconds=2)
+        results = await outcomes(items, Router(channel, desk) if items is GATEWAY else Caller(channel, "a"), seconds=2)
     await server.stop(None)
-    return failures(found)
+    return failures(results)
 
 
 @pytest.mark.parametrize("items", [AGENT, TOOL, GATEWAY], ids=["agent", "tool", "gateway"])
@@ -150,5 +150,5 @@ async def test_each_item_of_a_node_fails_at_one_that_breaks_its_rule(monkeypatch
 
 async def test_a_peer_that_is_not_there_ends_the_run() -> None:
     async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
-        found = await outcomes(AGENT, Caller(channel, "a"), seconds=5)
-    assert [result.outcome for result in found.values()] == ["fails"] * 3 + ["not tried"] * (len(AGENT.ids) - 3)
+        results = await outcomes(AGENT, Caller(channel, "a"), seconds=5)
+    assert [result.outcome for result in results.values()] == ["fails"] * 3 + ["not tried"] * (len(AGENT.ids) - 3)

@@ -45,11 +45,11 @@ async def eventually(holds: Any) -> None:
 
 
 async def test_003_10_to_14_a_gateway_lists_its_nodes_by_kind() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
+    async with nodes() as network:
+        gateway = await network.gateway()
         assert gateway.get_registered_nodes() == {}
-        agent = await made.agent("a", gateway, skills=[AgentSkill("s", "c")], output_mode=[Mode.AUDIO])
-        tool = await made.tool(Tool(LOOPBACK, "t", description="d"), gateway)
+        agent = await network.agent("a", gateway, skills=[AgentSkill("s", "c")], output_mode=[Mode.AUDIO])
+        tool = await network.tool(Tool(LOOPBACK, "t", description="d"), gateway)
         assert gateway.get_registered_agents() == {"a": agent.agent_info}
         assert gateway.get_registered_tools() == {"t": tool.tool_info}
         assert gateway.get_registered_nodes() == {"a": agent.agent_info, "t": tool.tool_info}
@@ -62,17 +62,17 @@ async def test_003_10_to_14_a_gateway_lists_its_nodes_by_kind() -> None:
     assert gateway.get_registered_nodes() == {}
 
 
-async def test_003_15_to_20_an_agent_starts_registers_and_knows_the_other_nodes() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first = await made.agent("a", gateway, domain="x", skills=[AgentSkill("s", "c")], version="2")
+async def test_003_15_to_20_a_started_agent_knows_other_nodes() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first = await network.agent("a", gateway, domain="x", skills=[AgentSkill("s", "c")], version="2")
         assert first.agent_info == AgentInfo(
             "a", first.address, "a", "x", [Mode.TEXT], [Mode.TEXT], "", [AgentSkill("s", "c")], "2"
         )
         with pytest.raises(OperationError) as error:
             await first.start()
         assert status_of(error) == 409
-        second = await made.agent("b", gateway, domain="y")
+        second = await network.agent("b", gateway, domain="y")
         assert second.get_nodes() == {"a": first.agent_info}
         assert first.get_nodes() == {}
         assert (await first.update_peers()) is first
@@ -85,11 +85,11 @@ async def test_003_15_to_20_an_agent_starts_registers_and_knows_the_other_nodes(
         assert status_of(error) == 412
 
 
-async def test_003_06_and_18_a_taken_id_or_address_is_refused_and_changes_nothing() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first = await made.agent("a", gateway)
-        other = await made.agent("a")
+async def test_003_06_and_18_a_taken_id_or_address_changes_nothing() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first = await network.agent("a", gateway)
+        other = await network.agent("a")
         with pytest.raises(OperationError) as error:
             await other.register_to_gateway(gateway.address)
         assert status_of(error) == 409
@@ -114,10 +114,10 @@ async def test_003_21_to_23_messages_are_made_with_new_ids() -> None:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_003_05_and_24_to_28_two_agents_speak_through_a_gateway_or_directly(direct: bool) -> None:
-    async with nodes() as made:
-        gateway = None if direct else await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+async def test_003_05_and_24_to_28_agents_speak_by_gateway_or_directly(direct: bool) -> None:
+    async with nodes() as network:
+        gateway = None if direct else await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         options: dict[str, Any] = {"stub": AgentServiceStub, "stream_calling": "CallAgent", "address": second.address}
         session = await begin(first, "b", "one", **(options if direct else {}))
         inquiry = await second.receive_inquiry()
@@ -142,20 +142,20 @@ async def test_003_05_and_24_to_28_two_agents_speak_through_a_gateway_or_directl
 
 
 async def test_003_28_inquiries_are_received_in_their_order() -> None:
-    async with nodes() as made:
-        receiver, sender = await made.agent("b"), await made.agent("a")
+    async with nodes() as network:
+        receiver, sender = await network.agent("b"), await network.agent("a")
         session = await begin(sender, "b", "one", stub=AgentServiceStub, stream_calling="CallAgent", address=receiver.address)
         await sender.submit_inquiry(session, "b", "two")
         await sender.submit_inquiry(session, "b", "three", session_status=SessionStatus.STOP_QUEST)
-        found = [told(await receiver.receive_inquiry()) for _ in range(3)]
+        inquiries = [told(await receiver.receive_inquiry()) for _ in range(3)]
         quests = (SessionStatus.START_QUEST, SessionStatus.HOLD_QUEST, SessionStatus.STOP_QUEST)
-        assert found == [*zip(quests, ("one", "two", "three"), strict=True)]
+        assert inquiries == [*zip(quests, ("one", "two", "three"), strict=True)]
 
 
-async def test_003_11_a_gateway_that_is_stopped_serves_no_more_and_may_start_again() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent = await made.agent("a", gateway)
+async def test_003_11_a_stopped_gateway_may_start_again() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent = await network.agent("a", gateway)
         await gateway.stop()
         with pytest.raises(OperationError) as error:
             await agent.update_peers()
@@ -168,9 +168,9 @@ async def test_003_11_a_gateway_that_is_stopped_serves_no_more_and_may_start_aga
         assert [*answer.peers] == []
 
 
-async def test_003_03_25_and_26_errors_of_an_inquiry_are_raised_where_it_is_submitted() -> None:
-    async with nodes() as made:
-        alone = await made.agent("a")
+async def test_003_03_25_and_26_errors_are_raised_where_submitted() -> None:
+    async with nodes() as network:
+        alone = await network.agent("a")
         session = await alone.create_agent_client("b")
         with pytest.raises(OperationError) as error:
             await alone.submit_inquiry(session, "b", "hi")
@@ -194,19 +194,19 @@ async def test_003_03_25_and_26_errors_of_an_inquiry_are_raised_where_it_is_subm
 
 
 async def test_003_26_a_session_that_fails_ends_with_stop_response() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent = await made.agent("a", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent = await network.agent("a", gateway)
         session = await begin(agent, "nobody")
         status, text = told(await agent.receive_feedback(session, "nobody"))
         assert status is STOPPED
         assert text.startswith("NOT_FOUND")
 
 
-async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_end() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent = await made.agent("a", gateway)
+async def test_003_05_and_26_a_dead_receiver_is_deregistered() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent = await network.agent("a", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             await GatewayServiceStub(channel).RegisterAgent(aip_pb2.AgentInfo(agent_id="dead", address="127.0.0.1:1"))
         session = await begin(agent, "dead")
@@ -214,10 +214,10 @@ async def test_003_05_and_26_a_dead_receiver_is_deregistered_and_its_sessions_en
         assert sorted(gateway.get_registered_nodes()) == ["a"]
 
 
-async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+async def test_003_28_29_and_72_an_exception_ends_the_session() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         session = await begin(first, "b", "3")
         await second.receive_inquiry()
 
@@ -243,18 +243,18 @@ async def test_003_28_29_and_72_handlers_run_and_an_exception_ends_the_session()
             await second.invoke_session_handlers("other", [later])
 
 
-async def test_003_30_to_33_and_36_to_39_an_agent_calls_a_python_function() -> None:
+async def test_003_30_to_33_and_36_to_39_a_python_function_is_called() -> None:
     def add(a: int, b: float, note="-") -> float:  # type: ignore[no-untyped-def]  # an argument without an annotation
         """Add two numbers."""
         return a + b
 
-    async with nodes() as made:
-        gateway = await made.gateway()
-        tool = await made.tool(Tool.creat_function_tool(add, LOOPBACK), gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        tool = await network.tool(Tool.creat_function_tool(add, LOOPBACK), gateway)
         info = tool.tool_info
         assert (info.tool_id, info.name, info.description) == ("add", "add", "Add two numbers.")
         assert info.arguments == {"a": "int", "b": "float", "note": "any"}
-        agent = await made.agent("a", gateway)
+        agent = await network.agent("a", gateway)
         request = agent.create_tool_request("add", arguments={"a": 1, "b": "2.5", "c": [1]})
         assert request.arguments == {"a": "1", "b": "2.5", "c": "[1]"}
         answer = await agent.call_tool("add", "s", arguments={"a": 1, "b": 2.5})
@@ -279,10 +279,10 @@ async def test_003_30_to_33_and_36_to_39_an_agent_calls_a_python_function() -> N
 
 
 async def test_003_74_the_addresses_that_the_source_prints_are_read() -> None:
-    async with Gateway("http://127.0.0.1:0") as gateway, nodes() as made:
+    async with Gateway("http://127.0.0.1:0") as gateway, nodes() as network:
         assert gateway.address.startswith("127.0.0.1:")
-        first = await made.agent("a", address="http://127.0.0.1:0")
-        second = await made.agent("b")
+        first = await network.agent("a", address="http://127.0.0.1:0")
+        second = await network.agent("b")
         for agent in (first, second):
             await agent.register_to_gateway(f"http://{gateway.address}/")
         async with grpc.aio.insecure_channel(gateway.address) as channel:
@@ -303,39 +303,39 @@ async def test_003_74_the_addresses_that_the_source_prints_are_read() -> None:
         assert "TLS" in told(await second.receive_feedback(session, "a"))[1]
 
 
-async def test_003_04_and_27_an_answer_names_its_inquiry_also_with_several_outstanding() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+async def test_003_04_and_27_an_answer_names_its_inquiry() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         session = await first.create_agent_client("b")
-        asked = [await first.submit_inquiry(session, "b", text) for text in ("one", "two")]
-        inquiries = [await second.receive_inquiry() for _ in asked]
-        assert [each.message_id for each in inquiries] == asked
+        ids = [await first.submit_inquiry(session, "b", text) for text in ("one", "two")]
+        inquiries = [await second.receive_inquiry() for _ in ids]
+        assert [each.message_id for each in inquiries] == ids
         sent = await second.submit_feedback(session, "a", "last")
         await second.submit_feedback(session, "a", "first", reply_to_message_id=inquiries[0].message_id)
         await second.submit_feedback(session, "a", "none", reply_to_message_id="")
-        heard = [await first.receive_feedback(session, "b") for _ in range(3)]
-        assert [each.reply_to_message_id for each in heard] == [asked[1], asked[0], ""]
-        assert heard[0].message_id == sent
+        feedback = [await first.receive_feedback(session, "b") for _ in range(3)]
+        assert [each.reply_to_message_id for each in feedback] == [ids[1], ids[0], ""]
+        assert feedback[0].message_id == sent
         await first.submit_inquiry(session, "b", "more", reply_to_message_id=sent)
         assert (await second.receive_inquiry()).reply_to_message_id == sent
         with pytest.raises(ValueError, match="no"):
             await second.invoke_session_handlers(session, [lambda: int("no")])
         inquiry_id = (await first.receive_feedback(session, "b")).reply_to_message_id
-        assert inquiry_id not in (*asked, "")
+        assert inquiry_id not in (*ids, "")
 
 
 async def test_003_73_an_owner_sets_the_bounds_of_a_gateway() -> None:
-    async with nodes() as made:
-        large, small = await made.gateway(bounds=Bounds(calls=400)), await made.gateway(bounds=Bounds(calls=20, nodes=2))
+    async with nodes() as network:
+        large, small = await network.gateway(bounds=Bounds(calls=400)), await network.gateway(bounds=Bounds(calls=20, nodes=2))
         bounds = Bounds(calls=400)
         for gateway, places in ((large, 200), (small, 10)):  # one network has half of the places
-            first, second = await made.agent("a", gateway, bounds=bounds), await made.agent("b", gateway, bounds=bounds)
+            first, second = await network.agent("a", gateway, bounds=bounds), await network.agent("b", gateway, bounds=bounds)
             sessions = [await begin(first, "b") for _ in range(places)]
             assert {(await second.receive_inquiry()).session_id for _ in range(places)} == set(sessions)
             one_more = await begin(first, "b")
             assert told(await first.receive_feedback(one_more, "b"))[1].startswith("RESOURCE_EXHAUSTED")
-        third = await made.agent("c")
+        third = await network.agent("c")
         with pytest.raises(OperationError) as error:
             await third.register_to_gateway(small.address)
         assert status_of(error) == 429
@@ -346,19 +346,19 @@ async def test_003_09_a_dict_is_a_text_of_json() -> None:
     def described(x: str) -> dict[str, Any]:
         return {"x": [x, None, 1.5], "ü": True}
 
-    wanted = '{"x": ["1", null, 1.5], "ü": true}'
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent, other = await made.agent("a", gateway), await made.agent("b", gateway)
-        await made.tool(Tool.creat_function_tool(described, LOOPBACK, "f"), gateway)
-        await made.tool(Tool(LOOPBACK, "h").set_process_request_handler(lambda request: described("1")), gateway)
+    text = '{"x": ["1", null, 1.5], "ü": true}'
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent, other = await network.agent("a", gateway), await network.agent("b", gateway)
+        await network.tool(Tool.creat_function_tool(described, LOOPBACK, "f"), gateway)
+        await network.tool(Tool(LOOPBACK, "h").set_process_request_handler(lambda request: described("1")), gateway)
         many = Tool(LOOPBACK, "m").set_process_request_handler(lambda request: [described("1"), "text", b"\x00"])
-        await made.tool(many, gateway)
+        await network.tool(many, gateway)
         for name in ("f", "h"):
             answer = await agent.call_tool(name, arguments={"x": "1"})
-            assert answer.content == [ContentItem.write_text(wanted)], name
-        found = (await agent.call_tool("m")).content
-        assert [each.to_value() for each in found] == [{"text": wanted}, {"text": "text"}, {"embedded": "AA=="}]
+            assert answer.content == [ContentItem.write_text(text)], name
+        content = (await agent.call_tool("m")).content
+        assert [each.to_value() for each in content] == [{"text": text}, {"text": "text"}, {"embedded": "AA=="}]
         await begin(agent, "b", {"ask": 1})
         assert told(await other.receive_inquiry())[1] == '{"ask": 1}'
         with pytest.raises(OperationError):
@@ -366,9 +366,9 @@ async def test_003_09_a_dict_is_a_text_of_json() -> None:
 
 
 async def test_003_32_a_closed_client_cancels_its_session() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         session = await begin(first, "b")
         await second.receive_inquiry()
         assert not await first.close_agent_client(session, "other")
@@ -387,15 +387,15 @@ async def test_003_32_a_closed_client_cancels_its_session() -> None:
         assert status_of(error) == 404
 
 
-async def test_003_34_and_35_a_tool_changes_its_description_and_its_handler() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
+async def test_003_34_and_35_a_tool_changes_its_handler() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        tool = await network.tool(Tool(LOOPBACK, "t"), gateway)
         assert (await tool.update_tool_info("new", output_mode=[Mode.IMAGE], arguments={"x": "int"})) is tool
         assert gateway.get_registered_tools()["t"] == tool.tool_info
         info = tool.tool_info
         assert (info.name, info.output_mode, info.arguments, info.version) == ("new", [Mode.IMAGE], {"x": "int"}, "1.0.0")
-        agent = await made.agent("a", gateway)
+        agent = await network.agent("a", gateway)
         assert (await agent.call_tool("t")).is_error
 
         async def draw(request: ToolRequest) -> ToolResponse:
@@ -408,18 +408,18 @@ async def test_003_34_and_35_a_tool_changes_its_description_and_its_handler() ->
         assert (failed.is_error, "ZeroDivisionError" in failed.error_message) == (True, True)
 
 
-async def test_003_07_a_node_stays_registered_by_heartbeats_and_is_forgotten_without_them() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway(heartbeat_timeout=0.6)
-        await made.agent("alive", gateway, heartbeat_interval=0.1)
-        await made.agent("silent", gateway, heartbeat_interval=3600.0)
+async def test_003_07_heartbeats_keep_a_node_registered() -> None:
+    async with nodes() as network:
+        gateway = await network.gateway(heartbeat_timeout=0.6)
+        await network.agent("alive", gateway, heartbeat_interval=0.1)
+        await network.agent("silent", gateway, heartbeat_interval=3600.0)
         await eventually(lambda: sorted(gateway.get_registered_nodes()) == ["alive"])
 
 
-async def test_a_node_registers_again_at_a_gateway_that_was_started_anew() -> None:
-    async with nodes() as made:
+async def test_a_node_registers_again_at_a_restarted_gateway() -> None:
+    async with nodes() as network:
         old = await Gateway(LOOPBACK).start()
-        agent = await made.agent("a", old, heartbeat_interval=0.05)
+        agent = await network.agent("a", old, heartbeat_interval=0.05)
         await old.stop()
         new = await Gateway(old.address).start()
         try:
@@ -430,12 +430,12 @@ async def test_a_node_registers_again_at_a_gateway_that_was_started_anew() -> No
 
 
 async def test_a_subscription_keeps_the_nodes_up_to_date() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent = await made.agent("a", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent = await network.agent("a", gateway)
         await agent.subscribe()
         await agent.update_peers()
-        tool = await made.tool(Tool(LOOPBACK, "t"), gateway)
+        tool = await network.tool(Tool(LOOPBACK, "t"), gateway)
         await eventually(lambda: "t" in agent.get_nodes())
         await tool.update_tool_info(description="new")
         await eventually(lambda: agent.get_nodes()["t"].description == "new")
@@ -446,9 +446,9 @@ async def test_a_subscription_keeps_the_nodes_up_to_date() -> None:
 
 
 async def test_many_sessions_at_once_keep_their_order() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        first, second = await made.agent("a", gateway), await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        first, second = await network.agent("a", gateway), await network.agent("b", gateway)
         answering = asyncio.create_task(echo(second, 20 * 10))
 
         async def one(number: int) -> list[str]:
@@ -458,15 +458,15 @@ async def test_many_sessions_at_once_keep_their_order() -> None:
                 await first.submit_inquiry(session, "b", text)
             return [told(await first.receive_feedback(session, "b"))[1] for _ in texts]
 
-        found = await asyncio.gather(*(one(number) for number in range(20)))
-        assert found == [[f"{number}-{step}" for step in range(10)] for number in range(20)]
+        orders = await asyncio.gather(*(one(number) for number in range(20)))
+        assert orders == [[f"{number}-{step}" for step in range(10)] for number in range(20)]
         await answering
 
 
 async def test_the_generated_stubs_of_any_client_are_served() -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        agent = await made.agent("b", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        agent = await network.agent("b", gateway)
         async with grpc.aio.insecure_channel(gateway.address) as channel:
             stub = GatewayServiceStub(channel)
             answer = await stub.RegisterAgent(aip_pb2.AgentInfo(agent_id="raw", address="127.0.0.1:2"))

@@ -61,7 +61,7 @@ def test_003_01_an_unknown_receiver_is_not_found() -> None:
     assert statuses(gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "a"})) == ["NOT_FOUND"]
 
 
-def test_003_02_the_initiator_stops_and_the_receiver_answers_and_the_stream_ends() -> None:
+def test_003_02_a_stop_is_answered_and_ends_the_stream() -> None:
     gateway, frame = routed()
     ((_, stop),) = gateway.request("a", ROUTE, quest("STOP_QUEST"))
     assert stop.message["session_status"] == "STOP_QUEST"
@@ -71,7 +71,7 @@ def test_003_02_the_initiator_stops_and_the_receiver_answers_and_the_stream_ends
     begun(gateway, "c2")
 
 
-def test_003_02_a_silent_session_ends_with_stop_response_at_both_ends() -> None:
+def test_003_02_a_silent_session_stops_at_both_ends() -> None:
     gateway, frame = routed()
     sent = gateway.expire(frame.call)
     assert [message["session_status"] for message in messages(sent)] == ["STOP_RESPONSE"]
@@ -82,7 +82,7 @@ def test_003_02_a_silent_session_ends_with_stop_response_at_both_ends() -> None:
     assert [message["session_status"] for message in messages(node.expire(timer))] == ["STOP_RESPONSE"]
 
 
-def test_003_02_an_error_of_the_application_ends_the_session_with_stop_response() -> None:
+def test_003_02_an_application_error_stops_the_session() -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     (stopped,) = messages(sent := node.result(error=Failure(code=500, message="It failed.")))
@@ -109,7 +109,7 @@ def inquiry(node: Driven, status: str | None = None, **ids: str) -> tuple[Any, l
     return answer, [frame.message["session_status"] for _, frame in sent]
 
 
-def test_003_03_an_inquiry_without_a_status_begins_a_session_or_goes_on_with_it() -> None:
+def test_003_03_an_inquiry_without_status_begins_or_continues() -> None:
     node = registered()
     client(node)
     assert inquiry(node) == (True, ["START_QUEST"])
@@ -117,7 +117,7 @@ def test_003_03_an_inquiry_without_a_status_begins_a_session_or_goes_on_with_it(
     assert inquiry(node, "STOP_QUEST") == (True, ["STOP_QUEST"])
 
 
-def test_003_03_a_status_that_does_not_fit_is_an_error_and_nothing_is_sent() -> None:
+def test_003_03_an_unfitting_status_sends_nothing() -> None:
     node = registered()
     client(node)
     for status in ("HOLD_QUEST", "STOP_QUEST"):
@@ -131,7 +131,7 @@ def test_003_03_a_status_that_does_not_fit_is_an_error_and_nothing_is_sent() -> 
     assert inquiry(node)[0].code == 409
 
 
-def test_003_03_without_a_client_or_a_gateway_there_is_no_inquiry() -> None:
+def test_003_03_an_inquiry_needs_a_client_or_a_gateway() -> None:
     node = registered()
     client(node)
     assert inquiry(node, session_id="other")[0].code == 404
@@ -147,7 +147,7 @@ def feedback(node: Driven, status: str | None = None) -> tuple[Any, list[str]]:
     return answer, [message["session_status"] for message in messages(sent)]
 
 
-def test_003_04_feedback_without_a_status_answers_the_last_inquiry() -> None:
+def test_003_04_feedback_without_status_answers_the_last() -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     assert feedback(node) == (True, ["HOLD_RESPONSE"])
@@ -167,12 +167,12 @@ def test_003_04_feedback_has_the_status_of_a_response() -> None:
 
 def ended(node: Driven) -> list[tuple[str, str]]:
     """The statuses and texts of the inquiries that the application got after the first one."""
-    told = [each.arguments["message"] for each in node.invoked[1:]]
-    return [(each["session_status"], each["content"][0]["text"]) for each in told]
+    messages = [each.arguments["message"] for each in node.invoked[1:]]
+    return [(each["session_status"], each["content"][0]["text"]) for each in messages]
 
 
 @pytest.mark.parametrize("how", ["CANCEL", "END", "lost", "silent", "fault", "BROKEN"])
-def test_003_02_the_application_of_the_receiver_learns_that_a_session_ended(how: str) -> None:
+def test_003_02_a_receiving_application_learns_of_the_end(how: str) -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     match how:
@@ -196,7 +196,7 @@ def test_003_02_the_application_of_the_receiver_learns_that_a_session_ended(how:
 
 
 @pytest.mark.parametrize("how", ["CANCEL", "END", "lost"])
-def test_003_02_an_application_that_was_asked_to_stop_is_told_once(how: str) -> None:
+def test_003_02_a_stop_reaches_the_application_once(how: str) -> None:
     node = Driven("node")
     node.request("x", "CallAgent", quest())
     node.request("x", "CallAgent", quest("STOP_QUEST", text="bye"))
@@ -205,7 +205,7 @@ def test_003_02_an_application_that_was_asked_to_stop_is_told_once(how: str) -> 
     assert feedback(node) == (True, ["STOP_RESPONSE"] if how == "END" else [])
 
 
-def test_003_02_ends_that_the_application_does_not_answer_are_bounded() -> None:
+def test_003_02_unanswered_ends_are_bounded() -> None:
     node = Driven("node")
     for number in range(300):
         node.request("x", "CallAgent", quest(session=f"{'s' * 200}{number}"), f"c{number}")
@@ -215,7 +215,7 @@ def test_003_02_ends_that_the_application_does_not_answer_are_bounded() -> None:
     assert len(node.state()) < 8_000
 
 
-def test_003_73_sessions_that_are_given_up_before_they_are_taken_are_bounded() -> None:
+def test_003_73_sessions_abandoned_while_waiting_are_bounded() -> None:
     node = Driven("node")
     for number in range(300):
         sent = node.request("x", "CallAgent", quest(session=f"s{number}"), f"c{number}")
@@ -229,13 +229,13 @@ def test_003_04_feedback_names_the_inquiry_that_it_answers() -> None:
     node = Driven("node")
     for number, message_id in enumerate(("m1", "m2", "m" * 65)):
         node.request("x", "CallAgent", {**quest("HOLD_QUEST" if number else "START_QUEST"), "message_id": message_id})
-        for own, wanted in (({}, message_id if len(message_id) <= 64 else ""), ({"reply_to_message_id": "m0"}, "m0")):
+        for own, expected in (({}, message_id if len(message_id) <= 64 else ""), ({"reply_to_message_id": "m0"}, "m0")):
             ids = {"sender_id": "b", "receiver_id": "a", "session_id": "s"}
             _, sent = node.call("submit_feedback", message=ids | own)
-            assert [each["reply_to_message_id"] for each in messages(sent)] == [wanted]
+            assert [each["reply_to_message_id"] for each in messages(sent)] == [expected]
 
 
-def test_003_05_the_gateway_keeps_one_forward_stream_for_each_session() -> None:
+def test_003_05_a_session_has_one_forward_stream() -> None:
     gateway, first = routed()
     ((_, second),) = gateway.request("a", ROUTE, quest("HOLD_QUEST"))
     assert (first.method, first.call, first.address) == ("CallAgent", second.call, "b:1")
@@ -243,7 +243,7 @@ def test_003_05_the_gateway_keeps_one_forward_stream_for_each_session() -> None:
     assert other.call != first.call
 
 
-def test_003_05_a_receiver_whose_connection_is_lost_is_deregistered() -> None:
+def test_003_05_a_receiver_without_connection_is_deregistered() -> None:
     gateway, frame = routed()
     begun(gateway, "c2", session="s2")
     assert gateway.lose("elsewhere:1") == []
@@ -280,7 +280,7 @@ def test_003_06_an_id_and_an_address_are_taken_once() -> None:
     assert gateway.call("registered_nodes") == before
 
 
-def test_003_06_an_agent_gets_all_nodes_and_default_is_every_domain() -> None:
+def test_003_06_default_is_every_domain() -> None:
     gateway = gateway_with(agent("a", domain="x"), tool("t"))
     (answer,) = messages(gateway.request("b", "RegisterAgent", agent("b", domain="y")))
     assert sorted(next(iter(peer)) for peer in answer["peers"]) == ["agent_info", "tool_info"]
@@ -293,7 +293,7 @@ def test_003_06_an_agent_gets_all_nodes_and_default_is_every_domain() -> None:
     assert (listed("x"), listed("y"), listed("z")) == (["a:1"], ["b:1"], [])
 
 
-def test_003_07_a_node_that_is_silent_for_30_seconds_is_deregistered_at_once() -> None:
+def test_003_07_30_silent_seconds_deregister_a_node() -> None:
     gateway = gateway_with(agent("a"), agent("b"))
     gateway.at = 20_500
     assert messages(gateway.request("a", "Heartbeat", {"sender_id": "a"})) == [{"success": True, "message": "Heartbeat received"}]
@@ -318,7 +318,7 @@ def test_003_07_each_routed_message_is_a_sign_of_life(status: str) -> None:
 
 
 @pytest.mark.parametrize("code", sorted(ENUMS["Code"]))
-def test_003_05_each_failure_of_a_receiver_ends_its_own_session_alone(code: str) -> None:
+def test_003_05_a_receivers_failure_ends_its_own_session(code: str) -> None:
     gateway = gateway_with(agent("a"), agent("b"), tool("t"))
     frame, other = begun(gateway), begun(gateway, "c3", session="s2")
     ((_, called),) = gateway.request("a", "RouteToolCalling", {"sender_id": "a", "receiver_id": "t"}, "c2")
@@ -341,9 +341,9 @@ def test_003_02_a_fault_of_the_initiator_ends_with_a_reason(at: str) -> None:
         side = Driven("node")
         side.request("gw", "CallAgent", quest())
         sent = side.request("gw", "CallAgent", quest("START_QUEST"))
-    (told,) = messages(sent)
-    assert (told["session_status"], told["sender_id"], told["receiver_id"]) == ("STOP_RESPONSE", "b", "a")
-    assert told["content"] == [{"text": "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."}]
+    (answer,) = messages(sent)
+    assert (answer["session_status"], answer["sender_id"], answer["receiver_id"]) == ("STOP_RESPONSE", "b", "a")
+    assert answer["content"] == [{"text": "After the first message the initiator sends HOLD_QUEST and STOP_QUEST."}]
     assert statuses(sent) == ["INVALID_ARGUMENT"]
 
 
@@ -352,7 +352,7 @@ def test_003_07_a_heartbeat_of_an_unknown_node_has_no_success() -> None:
     assert answer["success"] is False
 
 
-def test_003_07_a_node_sends_a_heartbeat_every_10_seconds_and_registers_again_when_forgotten() -> None:
+def test_003_07_a_forgotten_node_registers_again() -> None:
     node = registered()
     assert node.timers["heartbeat"] == 10
     ((_, beat),) = node.expire("heartbeat")

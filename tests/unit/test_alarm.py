@@ -30,7 +30,7 @@ class Rung:
         return self._call_at(*arguments, **options)  # type: ignore[arg-type]
 
 
-def test_a_deadline_that_is_put_off_by_each_message_costs_no_timer_each() -> None:
+def test_postponing_a_deadline_costs_no_timer() -> None:
     async def main() -> None:
         rung = Rung()
         for _ in range(100):

@@ -65,18 +65,18 @@ class Chain:
         return self.log.announced
 
     def append(self, body: Body, issued: int | None = None) -> str:
-        made = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
-        known = {key: self.facts[key] for key in reads(made) if key in self.facts}
+        record = signed(body, OPERATOR, issued=self.log.time if issued is None else issued)
+        facts = {key: self.facts[key] for key in reads(record) if key in self.facts}
         before = {key: encode(fact) for key, fact in self.facts.items()}
         try:
-            changes = admit(known, statement.verify(made, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
+            changes = admit(facts, statement.verify(record, {OPERATOR.key_id: OPERATOR.public_key}), self.size)
         except TreatyError:
             assert {key: encode(fact) for key, fact in self.facts.items()} == before
             raise
         # As a database keeps them.
         self.facts |= {key: decode(encode(fact)) for key, fact in changes.items()}
         self.size += 1
-        return made.id
+        return record.id
 
     def announce(self, body: Parameters, issued: int | None = None) -> str:
         return self.append(body, issued)
@@ -93,8 +93,8 @@ class Chain:
         assert self.in_force is not None
         seen, blob = Input(self.size, "7" * 64), Blob("1" * 64, 9)
         topic = f"t{self.log.epoch:04}"
-        made = Decision(topic, self.log.epoch, AFTER, "open", self.in_force, seen, 0, blob, blob, ())
-        return replace(made, **changes)
+        decision = Decision(topic, self.log.epoch, AFTER, "open", self.in_force, seen, 0, blob, blob, ())
+        return replace(decision, **changes)
 
     def close(self, at: int, **changes: Any) -> None:
         self.append(self.decision(**changes), at)
@@ -107,7 +107,7 @@ class Chain:
             yield at
 
 
-def test_an_amendment_holds_after_the_horizon_of_the_parameters_in_force() -> None:
+def test_an_amendment_begins_after_the_current_horizon() -> None:
     chain = Chain(BASE)
     first, announced = chain.in_force, chain.announce(replace(BASE, epoch_seconds=WEEK // 2, horizon_epochs=26))
     for number, _ in zip(range(12), chain.epochs(WEEK), strict=False):
@@ -119,7 +119,7 @@ def test_an_amendment_holds_after_the_horizon_of_the_parameters_in_force() -> No
     chain.close(NOW + 13 * WEEK + WEEK // 2)
 
 
-def test_notice_counts_from_the_announcement_and_not_from_the_epoch() -> None:
+def test_notice_counts_from_the_announcement() -> None:
     chain = Chain(BASE)
     announced = chain.announce(replace(BASE, epoch_seconds=WEEK // 2), NOW + 1)
     chain.close(NOW + 13 * WEEK)
@@ -138,7 +138,7 @@ def test_a_date_in_the_past_makes_no_notice_shorter() -> None:
     assert chain.in_force == announced
 
 
-def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_anew() -> None:
+def test_a_newer_announcement_restarts_the_notice() -> None:
     chain = Chain(BASE)
     chain.announce(replace(BASE, quorum_share=5))
     assert chain.refused(replace(BASE, quorum_share=6)) == "parameters.amendment", "compared with those in force"
@@ -152,7 +152,7 @@ def test_a_newer_announcement_replaces_the_pending_one_and_its_notice_begins_ane
     assert chain.refused(replace(BASE, quorum_share=6, cluster_share=4)) == "parameters.amendment"
 
 
-def test_announcing_the_parameters_in_force_withdraws_the_announcement() -> None:
+def test_announcing_the_current_parameters_withdraws() -> None:
     chain = Chain(BASE)
     first = chain.in_force
     chain.announce(replace(BASE, quorum_share=5))
@@ -191,17 +191,17 @@ def test_many_amendments_take_one_notice_each() -> None:
     while seconds > DAY:
         seconds = max(DAY, seconds // 2)
         horizon = max(13 * seconds, 28 * DAY)
-        wanted = replace(BASE, epoch_seconds=seconds, horizon_epochs=-(-horizon // seconds))
-        began, announced = chain.log.time, chain.announce(wanted)
+        amendment = replace(BASE, epoch_seconds=seconds, horizon_epochs=-(-horizon // seconds))
+        began, announced = chain.log.time, chain.announce(amendment)
         while chain.in_force != announced:
             chain.close(chain.log.opened + WEEK)
         horizons.append(chain.log.time - began)
     assert horizons[0] >= 13 * WEEK and all(notice >= 28 * DAY for notice in horizons)
-    assert chain.refused(replace(wanted, epoch_seconds=DAY - 1)) == "parameters.amendment"
-    assert chain.refused(replace(wanted, horizon_epochs=27)) == "parameters.amendment"
+    assert chain.refused(replace(amendment, epoch_seconds=DAY - 1)) == "parameters.amendment"
+    assert chain.refused(replace(amendment, horizon_epochs=27)) == "parameters.amendment"
 
 
-def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() -> None:
+def test_replacing_the_anchors_takes_the_documented_time() -> None:
     """docs/specification/statements.md, "Amendments", has these days."""
     chain, body, days = Chain(BASE), BASE, []
     seconds, epochs = WEEK, 13
@@ -209,16 +209,16 @@ def test_the_fastest_way_to_anchors_of_ones_own_is_as_long_as_the_text_says() ->
         seconds = max(DAY, seconds // 2)
         epochs = max(min(2 * epochs, -(-28 * DAY // seconds)), -(-epochs * (body.epoch_seconds or 0) // (2 * seconds)))
         anchors = sorted([*ANCHORS[number + 1 :], *(f"own-{n:02}.example" for n in range(number + 1))])
-        wanted = with_terms(replace(body, epoch_seconds=seconds, horizon_epochs=epochs), anchors=tuple(anchors))
-        announced = chain.announce(wanted)
+        amendment = with_terms(replace(body, epoch_seconds=seconds, horizon_epochs=epochs), anchors=tuple(anchors))
+        announced = chain.announce(amendment)
         while chain.in_force != announced:
             chain.close(chain.log.opened + (body.epoch_seconds or 0))
-        body, seconds, epochs = wanted, wanted.epoch_seconds or 0, wanted.horizon_epochs
+        body, seconds, epochs = amendment, amendment.epoch_seconds or 0, amendment.horizon_epochs
         days.append((chain.log.time - NOW) // DAY)
     assert (days[2], days[7], days[15]) == (164, 304, 528)
 
 
-def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> None:
+def test_a_development_electorate_amends_at_the_next_epoch() -> None:
     base = replace(development_parameters(), rule=AFTER)
     chain = Chain(base)
     announced = chain.announce(replace(base, quorum_share=50))
@@ -230,7 +230,7 @@ def test_in_a_development_electorate_the_next_epoch_has_the_new_parameters() -> 
     assert chain.refused(base) == "parameters.amendment"
 
 
-def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_they_say() -> None:
+def test_the_first_rule_amends_at_the_next_epoch() -> None:
     chain = Chain(free(100))
     assert CONSTITUTION not in chain.facts, "the facts of old logs are those of earlier releases"
     announced = chain.announce(free(1, quorum_share=50))
@@ -242,11 +242,11 @@ def test_under_the_first_rule_the_next_epoch_has_the_new_parameters_whatever_the
     chain.close(NOW + 101, rule=BEFORE)
     assert chain.in_force == later
     assert chain.refused(free(7)) == "parameters.amendment"
-    held = chain.announce(bounded(14))
+    amended = chain.announce(bounded(14))
     chain.close(NOW + 101 + 12 * 7)
     assert chain.in_force == later
     chain.close(NOW + 101 + 13 * 7)
-    assert chain.in_force == held
+    assert chain.in_force == amended
 
 
 def test_an_announced_change_of_the_rule_can_be_taken_back() -> None:
@@ -339,7 +339,7 @@ def test_the_suffix_list_does_not_change_with_the_anchors() -> None:
     assert Chain(BASE).refused(with_terms(suffix_list=other, anchors=anchors)) == "parameters.amendment"
 
 
-def test_the_operator_cannot_put_own_witnesses_in_the_place_of_others() -> None:
+def test_an_operator_replaces_no_witnesses() -> None:
     stranger, other = (str(witness_key(name).verifier) for name in ("stranger.example", "other.example"))
     of_two = bounded(witnesses=Witnesses(VKEYS, 2))
     for witnesses in (
@@ -382,8 +382,8 @@ def test_the_digest_of_a_constitution_is_of_its_content() -> None:
 
 def test_changes_name_what_differs() -> None:
     after = with_terms(replace(BASE, quorum_share=5), anchors=(*ANCHORS[1:], "zoo.example"))
-    found = {change.constant: (change.before, change.after) for change in changes_between(BASE, after)}
-    assert found == {"quorum_share": (4, 5), "reputation.anchors": ([ANCHORS[0]], ["zoo.example"])}
+    pairs = {change.constant: (change.before, change.after) for change in changes_between(BASE, after)}
+    assert pairs == {"quorum_share": (4, 5), "reputation.anchors": ([ANCHORS[0]], ["zoo.example"])}
     assert changes_between(BASE, bounded()) == ()
     opened = {change.constant for change in changes_between(development_parameters(), BASE)}
     assert {"electorate", "epoch_seconds", "reputation.anchors"} <= opened

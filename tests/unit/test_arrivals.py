@@ -177,8 +177,8 @@ def test_a_broadcast_has_one_outcome_a_session(profile: str) -> None:
             assert [outcome.session.peer.did for outcome in outcomes] == [payer.agent.did for payer in payers]
             assert [outcome.value for outcome in outcomes] == [True, None, True]
             assert [getattr(outcome.error, "code", None) for outcome in outcomes] == [None, "session.outcome-unknown", None]
-            chosen = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
-            assert [one.value for one in await shop.broadcast(chosen, "approve", amount=101, within=1)] == [False]
+            sessions = [one for one in shop.sessions() if one.peer.did == payers[2].agent.did]
+            assert [one.value for one in await shop.broadcast(sessions, "approve", amount=101, within=1)] == [False]
             wrong = await shop.broadcast(payers[0].uri, "approve", amount="much")
             assert {getattr(outcome.error, "code", None) for outcome in wrong} == {"operation.arguments"}
             assert await shop.broadcast("https://registry.example/protocols/example.com/other/1.0", "approve", amount=1) == []
@@ -210,7 +210,7 @@ def outcomes_of(outcomes: Sequence[Any]) -> tuple[int, int]:
 
 @pytest.mark.deep
 @pytest.mark.threat(174)
-def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
+def test_hanging_members_cost_the_others_little() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         quick, slow = Payer(simulation, "quick.example"), Payer(simulation, "slow.example", answers=False)
         async with simulation.serving(shop), AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ def test_one_hundred_of_five_hundred_that_hang_cost_the_others_little() -> None:
 
 
 @pytest.mark.threat(174)
-def test_sessions_that_end_during_a_broadcast_cost_only_their_own_outcome() -> None:
+def test_sessions_ended_during_a_broadcast_fail_alone() -> None:
     async def body(simulation: Simulation, shop: Agent) -> None:
         stay, leave = Payer(simulation, "stay.example"), Payer(simulation, "leave.example", answers=False)
         async with simulation.serving(shop), AsyncExitStack() as stack:

@@ -61,8 +61,8 @@ def test_a_network_that_moved_elects_unless_many_stay(lab: Laboratory) -> None:
 
 
 def test_use_keeps_a_vote_alive(lab: Laboratory) -> None:
-    kept = [lapsing.flips(lab, (0, "kept"), "unseat", age, SMALL // 5) for age in (0, 52)]
-    assert kept == [False, False]
+    flips = [lapsing.flips(lab, (0, "kept"), "unseat", age, SMALL // 5) for age in (0, 52)]
+    assert flips == [False, False]
     assert lapsing.flips(lab, (0, "kept"), "promote", 52, SMALL // 2), "not against half of the members"
 
 
@@ -79,7 +79,7 @@ def test_only_the_successor_inherits(lab: Laboratory) -> None:
     assert deprecation.inherits(lab, (0, "kept"), 0.05, SMALL // 2)
 
 
-def test_versions_do_not_repeal_each_other_and_no_flip_flop_keeps_both_out(lab: Laboratory) -> None:
+def test_alternating_versions_keep_each_other_in(lab: Laboratory) -> None:
     figures = found(lab, versions)
     for parts in versions.PARTS:
         assert (figures["elect", str(parts)], figures["lose", str(parts)]) == (3, None)
@@ -164,7 +164,7 @@ def test_farms_grow_slowly_and_alone_not_at_all(lab: Laboratory, monkeypatch: py
     assert (figures["endpoints", "eligible"] or 0) >= 3
 
 
-def test_an_anchor_draws_some_into_its_cluster_and_leaves_a_quorum(lab: Laboratory) -> None:
+def test_an_anchor_attracts_some_and_leaves_a_quorum(lab: Laboratory) -> None:
     figures = found(lab, capture)
     for name in ("dense", "sparse"):
         assert (figures["weight", f"{name} nobody"] or 0) < (figures["weight", f"{name} anchor"] or 0) < 5 / 6

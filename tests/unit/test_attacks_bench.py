@@ -35,14 +35,14 @@ SMALL = 120
 @pytest.mark.parametrize("guess", [None, 0, 3, 37, 38, 99, 100, 1000])
 @pytest.mark.parametrize("threshold", [0, 1, 37, 100, 101])
 def test_the_search_finds_the_least_whatever_it_is_told(threshold: int, guess: int | None) -> None:
-    asked: list[int] = []
+    numbers: list[int] = []
 
     def flips(number: int) -> bool:
-        asked.append(number)
+        numbers.append(number)
         return number >= threshold
 
     assert least(flips, 100, guess) == (threshold if threshold <= 100 else None)
-    assert len(asked) == len(set(asked)) <= 16
+    assert len(numbers) == len(set(numbers)) <= 16
 
 
 def test_a_world_is_drawn_once_and_for_all() -> None:
@@ -58,19 +58,19 @@ def test_a_world_is_drawn_once_and_for_all() -> None:
     assert not (one.source == one.target).any()
 
 
-def test_a_coalition_keeps_within_its_vouches_and_withdraws_those_for_the_honest() -> None:
-    made = world(SMALL, 1)
-    corrupt = tuple(at_random(made)[:20])
-    assert not set(corrupt) & set(made.anchors.tolist())
+def test_a_coalition_stays_within_its_vouches() -> None:
+    population = world(SMALL, 1)
+    corrupt = tuple(at_random(population)[:20])
+    assert not set(corrupt) & set(population.anchors.tolist())
     for coalition in (Coalition(corrupt, 0, "circle"), Coalition(corrupt, 50, "domains")):
-        scene = attacked(made, coalition)
+        scene = attacked(population, coalition)
         graph = scene.graph
         assert scene.hostile.sum() == 20 + coalition.domains
         assert np.bincount(graph.source).max() <= MAX_VOUCHES
         assert scene.hostile[graph.target[scene.hostile[graph.source]]].all()
         assert (graph.strength[scene.hostile[graph.source]] == ONE).all()
-    kept = attacked(made, Coalition(corrupt)).graph
-    assert np.array_equal(kept.target, attacked(made, Coalition()).graph.target)
+    kept = attacked(population, Coalition(corrupt)).graph
+    assert np.array_equal(kept.target, attacked(population, Coalition()).graph.target)
 
 
 # Baselines
@@ -79,25 +79,25 @@ def test_a_coalition_keeps_within_its_vouches_and_withdraws_those_for_the_honest
 @pytest.mark.parametrize("method", ["one-did", "domain-cap"])
 def test_where_every_name_has_a_vote_names_decide(method: baselines.Method) -> None:
     def asks(goal: campaigns.Goal, turnout: float) -> int | None:
-        return least(lambda n: baselines.flips(baselines.weights(method, made, n), made, goal, turnout), FLOOD)
+        return least(lambda n: baselines.flips(baselines.weights(method, population, n), population, goal, turnout), FLOOD)
 
-    made = world(SMALL, 1)
+    population = world(SMALL, 1)
     assert asks("promote", 1.0) == 2 * SMALL
     assert asks("block", 1.0) == SMALL // 2 + 1, "more than a third"
     assert asks("promote", 0.1) == 2 * SMALL // 10
 
 
 def test_pagerank_gives_every_name_a_share() -> None:
-    made = world(SMALL, 1)
-    weights = baselines.weights("pagerank", made, SMALL)
+    population = world(SMALL, 1)
+    weights = baselines.weights("pagerank", population, SMALL)
     assert weights.sum() == pytest.approx(1)
     assert weights[SMALL:].sum() == pytest.approx(0.5), "as many names, and nobody has dealt with them"
 
 
-def test_eigentrust_gives_names_nothing_until_an_endpoint_is_open() -> None:
-    made = world(SMALL, 1)
-    assert baselines.weights("eigentrust", made, 500)[SMALL:].sum() == 0
-    half = baselines.weights("eigentrust", made, 50, SMALL)
+def test_eigentrust_gives_nothing_before_an_open_endpoint() -> None:
+    population = world(SMALL, 1)
+    assert baselines.weights("eigentrust", population, 500)[SMALL:].sum() == 0
+    half = baselines.weights("eigentrust", population, 50, SMALL)
     assert half.sum() == pytest.approx(1)
     assert half[SMALL:].sum() > 0.5, "open endpoints hand on most of their trust to strangers"
 
@@ -107,7 +107,7 @@ def test_eigentrust_gives_names_nothing_until_an_endpoint_is_open() -> None:
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("goal", GOALS)
-def test_thousands_of_domains_that_nobody_vouches_for_flip_nothing(goal: campaigns.Goal) -> None:
+def test_unvouched_domains_flip_nothing(goal: campaigns.Goal) -> None:
     for size in (SMALL, 300):
         flood = electors(attacked(world(size, 1), Coalition((), FLOOD, "domains")))
         assert flood.share == 0
@@ -124,12 +124,12 @@ def test_keys_and_subdomains_are_nobody() -> None:
     assert directory.principal_of("did:wba:p000001.example") == "p000001.example"
 
 
-def test_an_adversary_with_everything_gets_everything_and_without_anything_nothing() -> None:
-    made = world(SMALL, 1)
-    order = at_random(made)
+def test_total_power_gets_everything_and_none_gets_nothing() -> None:
+    population = world(SMALL, 1)
+    order = at_random(population)
     nothing, all_but_anchors = (
-        electors(attacked(made, Coalition())),
-        electors(attacked(made, Coalition(tuple(order), 0, "circle"))),
+        electors(attacked(population, Coalition())),
+        electors(attacked(population, Coalition(tuple(order), 0, "circle"))),
     )
     assert 0 == nothing.share < all_but_anchors.share < 1
     for goal in GOALS:
@@ -163,8 +163,8 @@ def test_each_defence_is_worth_something() -> None:
 
 @pytest.mark.deep
 def test_a_report_shows_medians_and_what_misses_a_gate() -> None:
-    found = measure(60, 1, ["flood", "corrupt"])
-    lines = lines_of(found)
+    measures = measure(60, 1, ["flood", "corrupt"])
+    lines = lines_of(measures)
     assert missed(lines) == []
     text = markdown(lines)
     assert "| promote |" in text and "missed" not in text
@@ -172,7 +172,7 @@ def test_a_report_shows_medians_and_what_misses_a_gate() -> None:
     flipped = Line("flood", 60, "block", 0.5, "", median=None, low=5000.0, high=None, worlds=3)
     assert missed([*lines, low, flipped]) == [low, flipped]
     assert {line.worlds for line in lines} == {1}
-    assert len({Row(line.table, line.size, line.goal, line.turnout, line.detail) for line in lines}) == len(found)
+    assert len({Row(line.table, line.size, line.goal, line.turnout, line.detail) for line in lines}) == len(measures)
 
 
 # Against a log
@@ -235,8 +235,8 @@ class Enacted:
 @pytest.mark.parametrize(("corrupted", "wins"), [(10, HONEST), (21, HOSTILE)])
 def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(campaigns, "_renewals", lambda size: np.zeros(size, dtype=np.int64))  # the log's voters vote on one day
-    made = world(TINY, 4)
-    scene = _fresh(attacked(made, Coalition(tuple(_trusted(made)[:corrupted]), DOMAINS, "domains")))
+    population = world(TINY, 4)
+    scene = _fresh(attacked(population, Coalition(tuple(_trusted(population)[:corrupted]), DOMAINS, "domains")))
     weighed, attack = electors(scene), Attack("unopposed", 0.5)
     enacted = Enacted(scene, attack.turnout)
     for number, poll in zip(range(3), course(weighed, attack), strict=False):
@@ -253,8 +253,8 @@ def test_a_signed_log_comes_to_the_same_numbers(corrupted: int, wins: str, monke
 @pytest.mark.deep
 @pytest.mark.sample(1)
 def test_a_topic_of_the_bench_is_decided_as_in_a_signed_log() -> None:
-    made = world(TINY, 4)
-    scene = _fresh(attacked(made, Coalition(tuple(_trusted(made)[:10]), DOMAINS, "domains")))
+    population = world(TINY, 4)
+    scene = _fresh(attacked(population, Coalition(tuple(_trusted(population)[:10]), DOMAINS, "domains")))
     enacted, topic = Enacted(scene, 0.5), Topic(electors(scene))
     topic.publish(enacted.theirs, by=enacted.hostile[0])
     topic.publish(enacted.ours)
@@ -287,8 +287,8 @@ def _fresh(scene: Attacked) -> Attacked:
     return replace(scene, graph=replace(scene.graph, strength=np.full_like(scene.graph.strength, ONE)))
 
 
-def _trusted(made: World) -> list[int]:
-    return Laboratory(made).order("trusted")
+def _trusted(world: World) -> list[int]:
+    return Laboratory(world).order("trusted")
 
 
 def _weights(transcript: dict[str, object]) -> dict[str, int]:

@@ -331,7 +331,7 @@ def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
 
 
 @needs_vectors
-def test_a_bundle_of_the_staging_instance_does_not_pass_for_public_good() -> None:
+def test_a_staging_bundle_is_no_public_good_one() -> None:
     artifact = (VECTORS / "bundle_v3.txt").read_bytes()
     bundle = Bundle.from_json((VECTORS / "bundle_v3.txt.sigstore").read_bytes())
     staging = resources.files("sigstore._store").joinpath("https%3A%2F%2Ftuf-repo-cdn.sigstage.dev", "trusted_root.json")

@@ -138,7 +138,7 @@ def test_an_unpublished_document_is_no_candidate(log: LogBuilder) -> None:
     assert log.states(document) == ["candidate"]
 
 
-def test_a_document_is_as_old_as_its_first_publication_in_the_topic(log: LogBuilder) -> None:
+def test_a_documents_age_counts_from_its_topic(log: LogBuilder) -> None:
     alpha, bravo, *_ = log.agents
     document = log.publish(alpha, "product-info")
     first = log.replay.size - 1
@@ -214,7 +214,7 @@ def test_the_transcript_of_a_first_decision(log: LogBuilder) -> None:
 def test_each_decision_names_the_one_before(elected: tuple[LogBuilder, str]) -> None:
     log, document = elected
     decisions = [statement.parse(log.leaves[index]) for index in sorted(log.transcripts)]
-    assert [made.body.previous for made in decisions if isinstance(made.body, Decision)] == [
+    assert [decision.body.previous for decision in decisions if isinstance(decision.body, Decision)] == [
         None,
         decisions[0].id,
         decisions[1].id,
@@ -264,14 +264,14 @@ def test_a_log_without_reports_or_votes_has_nothing_to_decide(log: LogBuilder) -
 def test_new_parameters_hold_from_the_next_epoch(log: LogBuilder) -> None:
     document = log.publish(log.agents[0], "product-info")
     log.everybody_reports(document)
-    made = log.add(msgspec.structs.replace(development_parameters(), candidate_pairs=9), log.operator)
+    statement = log.add(msgspec.structs.replace(development_parameters(), candidate_pairs=9), log.operator)
     for topic in ("one", "two"):
         log.candidate(topic, topic=topic)
     before, *others = log.close()
     assert before.states == ((document, "candidate"),) and {d.parameters for d in others} == {before.parameters}
     assert len(others) == 2
     after, *_ = log.close()
-    assert after.states == ((document, "published"),) and after.parameters == made.id != before.parameters
+    assert after.states == ((document, "published"),) and after.parameters == statement.id != before.parameters
     replayed(log).check_checkpoint(log.head())
 
 
@@ -296,9 +296,9 @@ def test_verified_statements_need_not_be_verified_again(elected: tuple[LogBuilde
     log, _ = elected
     replay = Replay()
     for leaf in log.leaves:
-        made = statement.parse(leaf)
-        keys = {key: value for did in made.authors for key, value in facts.keys_of(replay.facts, did).items()}
-        replay.apply(statement.verify(made, keys))
+        entry = statement.parse(leaf)
+        keys = {key: value for did in entry.authors for key, value in facts.keys_of(replay.facts, did).items()}
+        replay.apply(statement.verify(entry, keys))
     assert (replay.root(), replay.facts) == (log.replay.root(), log.replay.facts)
 
 

@@ -96,18 +96,18 @@ def test_with_nobody_whom_the_log_knows_nobody_weighs_anything(log: LogBuilder) 
     assert all(not due.decision.states for _, due in replayed(log, ("nobody.example",)))
 
 
-def test_what_does_not_follow_from_trust_is_still_held_against_the_log(log: LogBuilder) -> None:
+def test_contradicted_trust_still_accuses_the_log(log: LogBuilder) -> None:
     *before, last = log.leaves
-    made = parse(last)
-    assert isinstance(made.body, Decision)
-    elsewhere = Input(made.body.input.size, "0" * 64)
+    entry = parse(last)
+    assert isinstance(entry.body, Decision)
+    elsewhere = Input(entry.body.input.size, "0" * 64)
     for changes, path in (({"input": elsewhere}, "body.input.root"), ({"electorate": "development"}, "body.electorate")):
         replay = Replay(suffix_blob, anchors=OTHERS)
         for leaf in before:
             replay.append(leaf)
         state = replay.size, replay.root(), dict(replay.facts), replay.recomputed
         with pytest.raises(Untrusted) as refusal:
-            replay.append(signed(msgspec.structs.replace(made.body, **changes), log.operator, issued=made.issued).leaf)
+            replay.append(signed(msgspec.structs.replace(entry.body, **changes), log.operator, issued=entry.issued).leaf)
         assert refusal.value.code == "audit.decision" and path in refusal.value.message
         assert (replay.size, replay.root(), dict(replay.facts), replay.recomputed) == state
 
@@ -189,7 +189,7 @@ def test_the_command_shows_both(log: LogBuilder, tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.deep
-def test_the_command_shows_what_a_topics_newest_decision_rests_on(
+def test_the_command_shows_the_basis_of_the_newest_decision(
     log: LogBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value, text = shown(capsys, log, tmp_path, topic=TOPIC)

@@ -16,7 +16,7 @@ from simulated_registry import NAME, SimulatedRegistry, elected
 from varied_logs import VariedLog, blobs
 
 from treaty_client.audit.auditor import AuditOptions, AuditReport, audit
-from treaty_client.audit.cluster import Cluster
+from treaty_client.audit.cluster import WorkerCluster
 from treaty_consensus.audit import Replay
 from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_registry.log.entry import Logged
@@ -61,7 +61,7 @@ async def test_a_cluster_that_cannot_be_reached_is_told_of(tmp_path: Path) -> No
 
 
 def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
-    with Cluster(scheduler) as cluster:
+    with WorkerCluster(scheduler) as cluster:
         assert cluster.each(abs, [-1, 2, -3]) == [1, 2, 3]
         with pytest.raises(Unavailable) as refused:
             cluster.each(int, ["x", "y"])
@@ -70,19 +70,19 @@ def test_what_a_worker_raises_is_told_of(scheduler: str) -> None:
 
 @pytest.mark.deep
 def test_the_topics_of_an_epoch_are_counted_by_the_workers(scheduler: str) -> None:
-    made = VariedLog(1)
-    made.fill(5, actions=34)
-    counted: list[int] = []
-    with Cluster(scheduler) as cluster:
+    log = VariedLog(1)
+    log.fill(5, actions=34)
+    counts: list[int] = []
+    with WorkerCluster(scheduler) as cluster:
 
         def each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-            counted.append(len(items))
+            counts.append(len(items))
             return cluster.each(function, items)
 
         replay = Replay(lambda digest: blobs()[digest], each=each)
-        for leaf in made.leaves:
+        for leaf in log.leaves:
             replay.append(leaf)  # raises when a decision differs by a byte
-    assert max(counted) > 1
+    assert max(counts) > 1
 
 
 @pytest.mark.deep
@@ -96,10 +96,10 @@ async def test_an_epoch_is_closed_with_the_cluster_and_without_it(
     web.serve(*voters)
     async with Registry.open(settings, clock=lambda: datetime.fromtimestamp(NOW, UTC), resolve=web.resolve) as registry:
         for number in range(3):
-            made = publication(voters[0], name=f"protocol-{number}", topic=f"shop/topic-{number}")
-            await publish(registry, voters[0], made)
+            statement = publication(voters[0], name=f"protocol-{number}", topic=f"shop/topic-{number}")
+            await publish(registry, voters[0], statement)
             for voter in voters:
-                body = ballot(registry, 0, made.body.document.sha256, topic=made.body.topic)
+                body = ballot(registry, 0, statement.body.document.sha256, topic=statement.body.topic)
                 (outcome,) = await registry.submit([voter.statement(body).leaf])
                 assert isinstance(outcome, Logged), outcome
         decided = await registry.decide()

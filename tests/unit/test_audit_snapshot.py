@@ -59,9 +59,7 @@ async def test_one_state_is_one_file(tmp_path: Path) -> None:
     assert one[:-32] == other[:-32] and one[-32:] != other[-32:], "the keys differ"
 
 
-async def test_a_state_that_was_resumed_is_the_file_of_one_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_resumed_state_equals_one_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "DIGESTS_TOGETHER", 2)  # so that this small log has many sections
     registry = elected()
     await audited(registry, tmp_path / "often")
@@ -149,14 +147,14 @@ async def test_a_state_that_is_too_large_is_not_saved(tmp_path: Path, monkeypatc
 
 async def test_a_wrong_decision_after_the_snapshot_is_found(tmp_path: Path) -> None:
     registry = elected()
-    made = registry.statements()[-1][1]
-    assert isinstance(made.body, kinds.Decision)
-    known = registry.copy(leaves=registry.leaves[:-1])
-    await audited(known, tmp_path)
+    statement = registry.statements()[-1][1]
+    assert isinstance(statement.body, kinds.Decision)
+    older_log = registry.copy(leaves=registry.leaves[:-1])
+    await audited(older_log, tmp_path)
     saved = (tmp_path / "log" / "replay").read_bytes()
     lie = kinds.Decision(
-        **{name: getattr(made.body, name) for name in made.body.__struct_fields__}
-        | {"transcript": kinds.Blob("0" * 64, made.body.transcript.size)}
+        **{name: getattr(statement.body, name) for name in statement.body.__struct_fields__}
+        | {"transcript": kinds.Blob("0" * 64, statement.body.transcript.size)}
     )
     fork = registry.rewritten(registry.size - 1, signed(lie, OPERATOR, issued=registry.now).leaf)
     for home in (tmp_path, tmp_path / "another"):
@@ -191,7 +189,7 @@ async def test_a_smaller_mirror_does_not_fit(tmp_path: Path) -> None:
     assert (await audited(elected(), tmp_path)).resumed == 0
 
 
-async def test_a_leaf_changed_on_disk_before_the_snapshot_is_found_from_the_start(tmp_path: Path) -> None:
+async def test_a_changed_leaf_below_the_snapshot_is_detected(tmp_path: Path) -> None:
     registry = grown(elected(), TILE_WIDTH)
     await audited(registry, tmp_path)
     bundle = tmp_path / "log" / "tile" / "entries" / "000"

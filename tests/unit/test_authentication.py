@@ -36,12 +36,12 @@ KEY = f'keyid="{ALICE.key_id}"'
 @pytest.fixture
 def listener(tmp_path: Path) -> Iterator[Listener]:
     """Has been up since before `NOW`, and knows the senders."""
-    made = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
-    made.now = NOW
+    listener = Listener(tmp_path, now=NOW - 2 * LIFETIME, legacy=True)
+    listener.now = NOW
     for identity in (ALICE, BOUND):
-        made.knows(identity)
-    yield made
-    made.nonces.close()
+        listener.knows(identity)
+    yield listener
+    listener.nonces.close()
 
 
 def signed(
@@ -99,8 +99,8 @@ def test_the_bytes_on_the_wire() -> None:
 
 def test_the_older_form_on_the_wire() -> None:
     header = didwba.sign(ALICE.key_id, "n0nce", NOW, "shop.example", lambda digest: digest * 2)
-    said = {"aud": "shop.example", "did": ALICE.did, "nonce": "n0nce", "timestamp": "2026-09-21T14:13:20Z"}
-    digest = hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).digest()
+    members = {"aud": "shop.example", "did": ALICE.did, "nonce": "n0nce", "timestamp": "2026-09-21T14:13:20Z"}
+    digest = hashlib.sha256(json.dumps(members, separators=(",", ":")).encode()).digest()
     signature = base64.urlsafe_b64encode(digest * 2).decode().rstrip("=")
     assert header == (
         f'DIDWba v="1.1", did="{ALICE.did}", nonce="n0nce", timestamp="2026-09-21T14:13:20Z", '
@@ -152,7 +152,7 @@ async def test_another_request_than_was_signed(listener: Listener) -> None:
     assert await listener.verify(headers) == ALICE.did
 
 
-async def test_the_audience_is_this_listeners_own_url_whatever_the_request_says(listener: Listener) -> None:
+async def test_the_audience_is_the_listeners_own_url(listener: Listener) -> None:
     elsewhere = signed(url=URL.replace("shop", "other"))
     assert (
         await code(listener, {**elsewhere, "Host": "other.example"}, url=URL.replace("shop", "other"))
@@ -199,8 +199,8 @@ async def test_the_times_of_a_signature(listener: Listener, created: int, expire
 async def test_the_time_of_the_older_form(listener: Listener) -> None:
     for at, expected in ((NOW - LIFETIME - 1, "expired"), (NOW + FUTURE + 1, "future")):
         headers = RequestSigner(ALICE, legacy=True, clock=lambda at=at: at).headers("GET", URL)  # type: ignore[misc]
-        found = await refusal(listener, headers)
-        assert found.code == "authentication.time" and expected in found.message
+        error = await refusal(listener, headers)
+        assert error.code == "authentication.time" and expected in error.message
 
 
 async def test_a_request_is_accepted_once_in_whichever_order(listener: Listener) -> None:
@@ -271,7 +271,7 @@ async def test_two_signatures_are_one_too_many(listener: Listener) -> None:
         f'created={NOW};nonce="n";{KEY};expires=soon',
     ],
 )
-async def test_a_signature_says_when_and_by_whom_it_was_made_and_is_told_apart(listener: Listener, parameters: str) -> None:
+async def test_a_signature_states_its_time_and_signer(listener: Listener, parameters: str) -> None:
     assert await code(listener, by_hand(parameters)) == "authentication.signature"
     assert await listener.verify(by_hand(f'created={NOW};nonce="n";{KEY};alg="ed25519";tag="x"')) == ALICE.did
 
@@ -307,22 +307,22 @@ def older(**changes: str) -> str:
     ],
 )
 async def test_an_older_header_that_does_not_hold(listener: Listener, header: str, expected: str) -> None:
-    found = await refusal(listener, {"Authorization": header})
-    assert rejection(found, f"authentication.{expected}") == f"authentication.{expected}"
+    error = await refusal(listener, {"Authorization": header})
+    assert rejection(error, f"authentication.{expected}") == f"authentication.{expected}"
     assert await listener.verify({"Authorization": older()}) == ALICE.did
 
 
 async def test_the_first_version_of_the_older_form_says_service(listener: Listener) -> None:
     credential = didwba.Credential("1.0", ALICE.did, "n", "2026-09-21T14:13:20Z", "key-1")
-    said = {"did": ALICE.did, "nonce": "n", "service": "shop.example", "timestamp": "2026-09-21T14:13:20Z"}
-    digest = hashlib.sha256(json.dumps(said, separators=(",", ":")).encode()).digest()
+    members = {"did": ALICE.did, "nonce": "n", "service": "shop.example", "timestamp": "2026-09-21T14:13:20Z"}
+    digest = hashlib.sha256(json.dumps(members, separators=(",", ":")).encode()).digest()
     assert credential.digest("shop.example") == digest
     signature = base64.urlsafe_b64encode(ALICE.sign(digest)).decode().rstrip("=")
     header = f'DIDWba v="1.0", did="{ALICE.did}", nonce="n", timestamp="2026-09-21T14:13:20Z", verification_method="key-1", '
     assert await listener.verify({"Authorization": f'{header}signature="{signature}"'}) == ALICE.did
 
 
-async def test_after_a_rotation_the_new_key_counts_at_once_and_the_old_one_for_a_minute_at_most(listener: Listener) -> None:
+async def test_a_rotated_key_counts_for_a_minute_at_most(listener: Listener) -> None:
     assert await listener.verify(signed()) == ALICE.did
     rotated = listener.knows(ALICE.rotated())
     listener.now += 10
@@ -330,7 +330,7 @@ async def test_after_a_rotation_the_new_key_counts_at_once_and_the_old_one_for_a
     assert await code(listener, signed(ALICE, at=listener.now)) == "authentication.identity"
 
 
-async def test_an_old_document_is_not_believed_for_longer_than_a_minute(listener: Listener) -> None:
+async def test_an_old_document_is_valid_for_a_minute(listener: Listener) -> None:
     assert await listener.verify(signed()) == ALICE.did
     listener.knows(ALICE.rotated())
     listener.now += 59
@@ -368,7 +368,7 @@ async def test_the_challenge_names_what_is_to_be_covered(listener: Listener) -> 
     }
 
 
-async def test_a_session_over_http_proves_its_source_with_every_request(tmp_path: Path) -> None:
+async def test_every_request_of_a_session_proves_its_source(tmp_path: Path) -> None:
     mine = Listener(tmp_path, now=time.time() - 2 * LIFETIME)
     mine.knows(ALICE)
     peers: list[str] = []

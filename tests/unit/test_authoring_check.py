@@ -35,8 +35,8 @@ def folder(tmp_path: Path) -> Path:
     return write_project(tmp_path / "product-info")
 
 
-def places(found: ProtocolCheck) -> set[tuple[str, str]]:
-    return {(problem.file, problem.field) for problem in found.problems}
+def places(check: ProtocolCheck) -> set[tuple[str, str]]:
+    return {(problem.file, problem.field) for problem in check.problems}
 
 
 def edit(path: Path, *changes: tuple[str, str]) -> None:
@@ -54,23 +54,23 @@ def snapshot(folder: Path) -> dict[Path, bytes]:
 async def test_a_good_project_passes_with_its_coverage(folder: Path) -> None:
     (folder / "vectors" / "provider-errors.json").unlink()
     write_document(folder)
-    found = await check_project(folder)
-    assert found.passed
-    assert found.coverage is not None
-    assert found.coverage.reached[CoverageCell("provider", "getProductInfo", "success")] == 2
-    assert CoverageCell("provider", "getProductInfo", "404") in found.coverage.reached
-    assert CoverageCell("provider", "getProductInfo", "401") in found.coverage.missed
-    assert not found.coverage.unreached
+    check = await check_project(folder)
+    assert check.passed
+    assert check.coverage is not None
+    assert check.coverage.reached[CoverageCell("provider", "getProductInfo", "success")] == 2
+    assert CoverageCell("provider", "getProductInfo", "404") in check.coverage.reached
+    assert CoverageCell("provider", "getProductInfo", "401") in check.coverage.missed
+    assert not check.coverage.unreached
 
 
 @pytest.mark.parametrize(
     "shipped", ["examples/greeting", "examples/appointment", "protocols/product-info/1.0", "protocols/product-info/1.1"]
 )
 async def test_the_vectors_of_a_shipped_protocol_reach_every_outcome(shipped: str) -> None:
-    found = await check_project(Path(__file__).parents[2] / shipped)
-    assert found.passed
-    assert found.coverage is not None
-    assert found.coverage.missed == ()
+    check = await check_project(Path(__file__).parents[2] / shipped)
+    assert check.passed
+    assert check.coverage is not None
+    assert check.coverage.missed == ()
 
 
 async def test_all_problems_of_all_files_are_reported_at_once(folder: Path) -> None:
@@ -81,7 +81,7 @@ async def test_all_problems_of_all_files_are_reported_at_once(folder: Path) -> N
     edit(folder / "vectors" / "provider-hit.json", ('"role": "provider"', '"role": "seller"'))
     (folder / "document.md").write_bytes(b"\xff")
     before = snapshot(folder)
-    found = await check_project(folder)
+    check = await check_project(folder)
     assert {
         ("protocol.toml", "origin"),
         ("protocol.toml", "titel"),
@@ -91,10 +91,10 @@ async def test_all_problems_of_all_files_are_reported_at_once(folder: Path) -> N
         ("manifest.json", "roles.requester.peer"),
         ("vectors/empty.json", ""),
         ("vectors/provider-hit.json", "role"),
-    } <= places(found)
-    assert not found.passed
+    } <= places(check)
+    assert not check.passed
     assert snapshot(folder) == before
-    by_place = {(problem.file, problem.field): problem.error for problem in found.problems}
+    by_place = {(problem.file, problem.field): problem.error for problem in check.problems}
     origin = by_place["protocol.toml", "origin"]
     assert "negotiated" in origin.message
     assert "standard" in origin.message
@@ -113,8 +113,8 @@ async def test_each_file_that_breaks_a_rule_for_packages_is_reported(folder: Pat
     for name in ("one.so", "two.pyc"):
         (folder.parent / "handler" / name).write_bytes(b"x")
     (folder / "vectors" / "a b.json").write_bytes((folder / "vectors" / "provider-hit.json").read_bytes())
-    found = await check_project(folder)
-    assert {file for file, _ in places(found)} == {"../handler/one.so", "../handler/two.pyc", "vectors/a b.json"}
+    check = await check_project(folder)
+    assert {file for file, _ in places(check)} == {"../handler/one.so", "../handler/two.pyc", "vectors/a b.json"}
 
 
 @pytest.mark.parametrize("name", ["appointment", "product_info", "treaty_handler_product_info"])
@@ -126,46 +126,46 @@ async def test_the_name_of_the_package_is_told(folder: Path, name: str) -> None:
     assert 'entry-point = "treaty_handler_appointment:handler"' in problem.error.fix
 
 
-async def test_a_vector_that_does_not_hold_is_shown_at_the_step_as_its_author_counts(folder: Path) -> None:
+async def test_a_failed_vector_shows_its_step(folder: Path) -> None:
     edit(folder / "vectors" / "provider-hit.json", ('"Success"', '"Splendid"'))
-    found = await check_project(folder)
-    (mismatch,) = found.mismatches
+    check = await check_project(folder)
+    (mismatch,) = check.mismatches
     assert (mismatch.vector, mismatch.step, mismatch.moved, mismatch.error) == ("provider-hit.json", 2, False, "")
     assert "Splendid" in json.dumps(mismatch.expected)
     assert "Success" in json.dumps(mismatch.actual)
-    assert not found.passed
-    assert not found.problems
+    assert not check.passed
+    assert not check.problems
 
 
 async def test_a_handler_that_raises_is_shown_with_its_error(folder: Path) -> None:
     edit(folder.parent / "handler" / "provider.py", ("Invoke(call=call", 'Invoke(call="a b"'))
-    found = await check_project(folder)
-    assert any("handler.failed" in mismatch.error for mismatch in found.mismatches)
+    check = await check_project(folder)
+    assert any("handler.failed" in mismatch.error for mismatch in check.mismatches)
 
 
 async def test_a_handler_that_does_not_import_is_reported_once(folder: Path) -> None:
     (folder.parent / "handler" / "__init__.py").write_text("raise ValueError('no')\n")
-    found = await check_project(folder)
-    assert [problem.error.code for problem in found.problems] == ["handler.failed"]
-    assert not found.mismatches
+    check = await check_project(folder)
+    assert [problem.error.code for problem in check.problems] == ["handler.failed"]
+    assert not check.mismatches
 
 
-async def test_without_vectors_nothing_is_reached_and_publishing_would_refuse(greeting: Path) -> None:
+async def test_without_vectors_publishing_would_refuse(greeting: Path) -> None:
     shutil.rmtree(greeting / "vectors")
     write_document(greeting)
-    found = await check_project(greeting)
-    assert [problem.error.code for problem in found.problems] == ["vector.differs"]
-    assert "greet as guest, greet as host" in found.problems[0].error.message
+    check = await check_project(greeting)
+    assert [problem.error.code for problem in check.problems] == ["vector.differs"]
+    assert "greet as guest, greet as host" in check.problems[0].error.message
     assert (await check_project(greeting, allow_uncovered=True)).passed
 
 
 async def test_a_role_that_no_vector_plays_is_not_reached(greeting: Path) -> None:
     (greeting / "vectors" / "host.json").unlink()
     write_document(greeting)
-    found = await check_project(greeting)
-    assert [problem.error.code for problem in found.problems] == ["vector.differs"]
-    assert found.coverage is not None
-    assert found.coverage.unreached == (("host", "greet"),)
+    check = await check_project(greeting)
+    assert [problem.error.code for problem in check.problems] == ["vector.differs"]
+    assert check.coverage is not None
+    assert check.coverage.unreached == (("host", "greet"),)
 
 
 async def test_a_vector_that_only_names_an_operation_reaches_nothing(greeting: Path) -> None:
@@ -174,27 +174,27 @@ async def test_a_vector_that_only_names_an_operation_reaches_nothing(greeting: P
         vector = json.loads(path.read_text())
         vector["steps"] = vector["steps"][:1] if vector["role"] == "guest" else vector["steps"][2:3]
         path.write_text(json.dumps(vector))
-    found = await check_project(greeting)
-    assert not found.mismatches
-    assert found.coverage is not None
-    assert len(found.coverage.unreached) == 2
+    check = await check_project(greeting)
+    assert not check.mismatches
+    assert check.coverage is not None
+    assert len(check.coverage.unreached) == 2
 
 
 @pytest.mark.deep
-async def test_the_vectors_are_in_the_package_so_that_readers_can_check_them(folder: Path) -> None:
+async def test_a_package_contains_its_vectors(folder: Path) -> None:
     project = load_project(folder)
     package = build(project)
     assert set(package.vectors) == {vector.name for vector in project.vectors}
-    found = await check_package(package)
-    assert found.passed
-    assert found.coverage == (await check_project(folder)).coverage
+    report = await check_package(package)
+    assert report.passed
+    assert report.coverage == (await check_project(folder)).coverage
 
 
 async def test_a_package_whose_vectors_do_not_hold_is_told_apart(folder: Path) -> None:
     edit(folder / "vectors" / "provider-hit.json", ('"Success"', '"Splendid"'))
-    found = await check_package(build(load_project(folder)))
-    assert not found.passed
-    assert [mismatch.vector for mismatch in found.mismatches] == ["provider-hit.json"]
+    report = await check_package(build(load_project(folder)))
+    assert not report.passed
+    assert [mismatch.vector for mismatch in report.mismatches] == ["provider-hit.json"]
 
 
 VALID: dict[str, Any] = {
@@ -241,17 +241,17 @@ def test_each_fault_of_a_manifest_has_its_place(path: list[str], value: Any, fie
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = value
-    found = [problem.field for problem in manifest_problems(manifest)]
+    fields = [problem.field for problem in manifest_problems(manifest)]
     # Without its operations or roles, the rest of a manifest cannot be judged.
-    assert field in found if len(path) == 1 else found == [field]
+    assert field in fields if len(path) == 1 else fields == [field]
 
 
 def test_two_faults_of_a_manifest_are_two_problems() -> None:
     manifest = json.loads(json.dumps(VALID))
     manifest["operations"]["get"] |= {"timeout": 0, "idempotent": 3}
     del manifest["operations"]["find"]["result"]
-    found = [problem.field for problem in manifest_problems(manifest)]
-    assert found == ["operations.get.idempotent", "operations.get.timeout", "operations.find.result"]
+    fields = [problem.field for problem in manifest_problems(manifest)]
+    assert fields == ["operations.get.idempotent", "operations.get.timeout", "operations.find.result"]
 
 
 def test_the_first_problem_of_several_says_where_to_see_all(greeting: Path) -> None:

@@ -21,8 +21,8 @@ GREETING = ROOT / "examples" / "greeting"
 
 def problems(folder: Path) -> list[str]:
     project = load_project(folder)
-    found = document_problems(project, build(project) if project.handler is not None else None)
-    return [f"{problem.file} {problem.field}: {problem.error.message}" for problem in found]
+    faults = document_problems(project, build(project) if project.handler is not None else None)
+    return [f"{problem.file} {problem.field}: {problem.error.message}" for problem in faults]
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -42,12 +42,12 @@ def greeting(tmp_path: Path) -> Path:
     [path.parent for place in ("protocols", "examples") for path in sorted((ROOT / place).rglob("protocol.toml"))],
     ids=lambda folder: folder.relative_to(ROOT).as_posix(),
 )
-def test_the_document_of_each_protocol_here_is_that_of_its_manifest(folder: Path) -> None:
+def test_each_protocols_document_fits_its_manifest(folder: Path) -> None:
     assert PART_BEGIN in load_project(folder).document.decode()
     assert problems(folder) == [], f"treaty document {folder.relative_to(ROOT)}"
 
 
-def test_the_part_has_everything_of_the_manifest_and_an_example_of_each_form(greeting: Path) -> None:
+def test_the_part_has_the_whole_manifest_and_examples(greeting: Path) -> None:
     text = (greeting / "document.md").read_text()
     part = text.partition(PART_BEGIN)[2].partition(PART_END)[0]
     manifest = json.loads((greeting / "manifest.json").read_text())
@@ -58,7 +58,7 @@ def test_the_part_has_everything_of_the_manifest_and_an_example_of_each_form(gre
     assert '"maxLength": 500' in part
 
 
-def test_front_matter_has_name_and_summary_and_keeps_the_authors_lines(greeting: Path) -> None:
+def test_front_matter_keeps_the_authors_lines(greeting: Path) -> None:
     edit(greeting / "document.md", "---\n\n#", "description: >\n  an old one,\n  on two lines\nlicence: Apache-2.0\n---\n\n#")
     edit(greeting / "protocol.toml", 'summary = "', 'summary = "\\"Hello\\": ')
     assert len(problems(greeting)) == 1
@@ -70,7 +70,7 @@ def test_front_matter_has_name_and_summary_and_keeps_the_authors_lines(greeting:
     assert not write_document(greeting)
 
 
-def test_the_authors_text_stays_and_missing_marks_are_added_at_the_end(greeting: Path) -> None:
+def test_the_authors_text_stays_and_gets_missing_marks(greeting: Path) -> None:
     own = "# Greeting\n\nA guest greets a host by `greet`, \\1 and \\g<0> are no escapes.\n"
     (greeting / "document.md").write_text(own)
     write_document(greeting)
@@ -94,7 +94,7 @@ def test_the_authors_text_stays_and_missing_marks_are_added_at_the_end(greeting:
         ("document.md", "within 10 seconds", "within 9 seconds"),
     ],
 )
-def test_a_document_of_another_manifest_is_refused_with_the_command(greeting: Path, file: str, old: str, new: str) -> None:
+def test_a_document_of_another_manifest_is_refused(greeting: Path, file: str, old: str, new: str) -> None:
     edit(greeting / file, old, new)
     project = load_project(greeting)
     [problem] = [problem for problem in document_problems(project, build(project)) if "generated part" in problem.error.message]
@@ -104,7 +104,7 @@ def test_a_document_of_another_manifest_is_refused_with_the_command(greeting: Pa
     assert problems(greeting) == []
 
 
-async def test_a_manifest_of_another_protocol_below_a_templates_text_is_refused(tmp_path: Path) -> None:
+async def test_another_manifest_below_a_template_is_refused(tmp_path: Path) -> None:
     """As a newcomer published by accident: the text told of a provider of items, the manifest of a carrier."""
     folder = tmp_path / "tracking"
     write_project(folder, NewProtocol("tracking", "logistics/tracking", "stream"))
@@ -117,10 +117,10 @@ async def test_a_manifest_of_another_protocol_below_a_templates_text_is_refused(
         text = file.read_text().replace("requester", "recipient").replace("provider", "carrier").replace("findItems", "track")
         file.write_text(text)
     write_document(folder)
-    found = await check_project(folder)
-    told = [problem.error.message for problem in found.problems]
-    assert [text.partition("name the ")[2] for text in told[:3]] == ["role carrier.", "role recipient.", "operation track."]
-    assert "this paragraph is the template's" in told[3] and len(told) == 4
+    check = await check_project(folder)
+    messages = [problem.error.message for problem in check.problems]
+    assert [text.partition("name the ")[2] for text in messages[:3]] == ["role carrier.", "role recipient.", "operation track."]
+    assert "this paragraph is the template's" in messages[3] and len(messages) == 4
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_an_example_that_fits_no_form_is_refused_with_its_line(greeting: Path, b
     assert problems(greeting) == []
 
 
-def test_documents_without_a_handler_and_negotiated_ones_may_have_no_part(greeting: Path) -> None:
+def test_a_document_without_handler_may_lack_the_part(greeting: Path) -> None:
     (greeting / "document.md").write_text("# Anything\n")
     assert problems(greeting) == []  # negotiated: two agents agreed on these bytes
     edit(greeting / "protocol.toml", '"negotiated"', '"standard"')

@@ -44,15 +44,15 @@ def treaty(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(("kind", "form"), [(kind, form) for kind in KINDS for form in forms_of(kind)])
 async def test_a_new_project_passes_at_once_with_every_outcome_reached(tmp_path: Path, kind: Kind, form: Form) -> None:
-    made = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form, "Tell the weather."))
-    assert all(path.is_file() for path in made)
-    found = await check_project(tmp_path / "weather")
-    assert found.passed, found
-    assert found.coverage is not None
-    assert found.coverage.missed == ()
-    assert found.package is not None
-    assert found.package.is_declarative == (form == "declarative")
-    assert not any("@" in path.read_text() for path in made)
+    paths = write_project(tmp_path / "weather", NewProtocol("weather-report", "science/weather", kind, form, "Tell the weather."))
+    assert all(path.is_file() for path in paths)
+    check = await check_project(tmp_path / "weather")
+    assert check.passed, check
+    assert check.coverage is not None
+    assert check.coverage.missed == ()
+    assert check.package is not None
+    assert check.package.is_declarative == (form == "declarative")
+    assert not any("@" in path.read_text() for path in paths)
 
 
 @pytest.mark.sample(1)
@@ -84,7 +84,7 @@ async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, k
 
 
 @pytest.mark.parametrize(
-    ("choices", "told"),
+    ("choices", "field_name"),
     [
         (("Weather", "a/b"), "name"),
         (("weather", "A"), "topic"),
@@ -94,11 +94,11 @@ async def test_the_handlers_of_the_templates_survive_strangers(tmp_path: Path, k
         (('a"\n[handler]', "a/b"), "name"),
     ],
 )
-def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, told: str) -> None:
-    with pytest.raises(Malformed, match=f"^{told} = ") as caught:
+def test_a_choice_that_is_not_legal_names_the_legal_ones(choices: Any, field_name: str) -> None:
+    with pytest.raises(Malformed, match=f"^{field_name} = ") as caught:
         NewProtocol(*choices)
     assert caught.value.code == "system.usage"
-    assert f"--{told}" in caught.value.fix
+    assert f"--{field_name}" in caught.value.fix
 
 
 @pytest.mark.deep
@@ -106,20 +106,22 @@ async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: P
     folder, recordings = tmp_path / "board", tmp_path / "recordings"
     write_project(folder, NewProtocol("board", "social/board", "shared", "python", "Post texts."))
     source = LocalProtocols([folder])
-    uri, heard = source.uri("board"), asyncio.Queue[tuple[str, str]]()
+    uri, lines = source.uri("board"), asyncio.Queue[tuple[str, str]]()
 
     async def post(text: str) -> None:
         if text.isupper():
             raise OperationError(403, "Not so loud.")
 
     async def hears(speaker: str, text: str) -> None:
-        heard.put_nowait((speaker, text))
+        lines.put_nowait((speaker, text))
 
     hears.__name__ = "heard"
     async with AsyncExitStack() as stack:
         room, ada, bob = [
-            await stack.enter_async_context(Agent(Identity.create(), source, AgentConfig(home=tmp_path / name, recordings=kept)))
-            for name, kept in (("room", recordings), ("ada", None), ("bob", None))
+            await stack.enter_async_context(
+                Agent(Identity.create(), source, AgentConfig(home=tmp_path / name, recordings=recorder))
+            )
+            for name, recorder in (("room", recordings), ("ada", None), ("bob", None))
         ]
         room.provides(uri, role="room")(post)
         port = await stack.enter_async_context(room.listen("127.0.0.1", 0))
@@ -132,8 +134,8 @@ async def test_a_new_room_runs_with_several_members_and_records_them(tmp_path: P
             await sessions[1].call("post", text="HELLO.")
         assert caught.value.status == 403
         await room.shared(uri).call("announce", text="We close.")
-        told = sorted([await heard.get() for _ in range(4)])
-        assert told == sorted([(ada.did, "Hello."), ("", "We close.")] * 2)
+        heard_lines = sorted([await lines.get() for _ in range(4)])
+        assert heard_lines == sorted([(ada.did, "Hello."), ("", "We close.")] * 2)
     # A recording of the room has each member by a name of its own, and is a vector of the project.
     [recording] = recordings.glob("board-1.0-room-*.json")
     assert all(f'"{name}"' in recording.read_text() for name in ("did:example:peer", "did:example:peer2"))
@@ -158,11 +160,11 @@ def test_without_a_terminal_nothing_is_asked(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["code"] == "system.usage"
     assert not (tmp_path / "weather").exists()
-    made = treaty(
+    output = treaty(
         "new", str(tmp_path / "weather"), "--topic", "science/weather", "--summary", "Tell it.", "--json", home=tmp_path / "home"
     )
-    assert (made.returncode, made.stderr) == (0, "")
-    value = json.loads(made.stdout)
+    assert (output.returncode, output.stderr) == (0, "")
+    value = json.loads(output.stdout)
     assert (value["name"], value["kind"], value["form"]) == ("weather", "request", "declarative")
     tested = treaty("test", str(tmp_path / "weather"), "--json", home=tmp_path / "home")
     assert tested.returncode == 0
@@ -179,10 +181,10 @@ def test_on_a_terminal_five_questions_are_asked(tmp_path: Path) -> None:
     )
     os.close(theirs)
     os.write(own, b"forecast\nscience/forecast\nTell the weather.\nevent\npython\n")
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     os.close(own)
     assert process.returncode == 0
-    assert all(question in said for question in ("Name", "Topic", "Summary", "Kind of exchange", "Declarative"))
+    assert all(question in output for question in ("Name", "Topic", "Summary", "Kind of exchange", "Declarative"))
     project = load_project(tmp_path / "weather")
     assert (project.name, project.topic) == ("forecast", "science/forecast")
     assert project.handler is not None

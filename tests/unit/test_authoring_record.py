@@ -84,12 +84,12 @@ async def test_a_live_session_becomes_a_vector_for_each_role(tmp_path: Path) -> 
     assert reached == {f"{role} getProductInfo {outcome}" for role in ("provider", "requester") for outcome in ("success", "404")}
     assert added.before.reached == {}
     write_document(project)
-    found = await check_project(project)
-    assert found.passed
-    assert [vector.name for vector in found.vectors] == [path.name for path in files]
+    check = await check_project(project)
+    assert check.passed
+    assert [vector.name for vector in check.vectors] == [path.name for path in files]
 
 
-async def test_a_recording_that_the_handler_does_not_repeat_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+async def test_an_unrepeatable_recording_is_not_written(tmp_path: Path) -> None:
     files = await recorded(tmp_path, tmp_path / "recordings")
     vector = json.loads(files[1].read_text())
     vector["seed"] = "f" * 32
@@ -169,8 +169,8 @@ async def test_a_recording_of_a_shared_session_names_no_member(tmp_path: Path) -
     members = ["did:wba:ada.example", "did:wba:ada.example:phone", "did:wba:bob.example"]
     for member in members:
         await handler.handle(PeerJoined(peer=member, role="member"))
-    said = {"type": "say", "id": "1", "text": "I am did:wba:bob.example."}
-    await handler.handle(Received(peer=members[1], data=encode_json(said)))
+    message = {"type": "say", "id": "1", "text": "I am did:wba:bob.example."}
+    await handler.handle(Received(peer=members[1], data=encode_json(message)))
     await handler.handle(Result(call="1", value="Hello."))
     await handler.handle(PeerLost(peer=members[0]))
     await handler.close()

@@ -76,8 +76,8 @@ def changed(body: Rotation, **parts: object) -> Rotation:
 @pytest.mark.threat(319)
 def test_the_log_names_the_next_authority(log: Log, following: AuthorityKeys) -> None:
     body = rotation(following)
-    made = log.add(body, OPERATOR)
-    assert statement.parse(made.leaf).body == body and len(made.leaf) < 6_000
+    record = log.add(body, OPERATOR)
+    assert statement.parse(record.leaf).body == body and len(record.leaf) < 6_000
     newest = keys_in(log.facts).newest
     assert (newest.log, newest.clock, newest.since, newest.until) == (FIRST.log, FIRST.clock, 2, UNTIL)
     assert newest.authority == body.authority
@@ -173,7 +173,7 @@ def test_authorities_are_bounded(log: Log, following: AuthorityKeys) -> None:
     assert log.refuses(body, OPERATOR) == "rotation.keys"
 
 
-def test_the_trusted_root_has_every_authority_and_its_pinned_part(tmp_path: Path) -> None:
+def test_the_trusted_root_has_every_authority(tmp_path: Path) -> None:
     root = trusted_root(made(tmp_path, "first"), origin=ORIGIN, log_key=FIRST.log.public)
     largest = made(tmp_path, "largest", "registry.example" * 16).named()
     terms = [replace(FIRST, since=index, until=NOW + index, authority=largest if index else None) for index in range(17)]
@@ -202,8 +202,8 @@ class Backdating:
         csr = x509.load_pem_x509_csr(base64.b64decode(json.loads(body)["certificateSigningRequest"]))
         key = csr.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
-        made = issue(self.keys, key, did=ALICE.did, issuer=f"https://{ORIGIN}/sigstore", now=self.at)
-        chain = [each.public_bytes(Encoding.PEM).decode() for each in (made, self.keys.ca_certificate)]
+        certificate = issue(self.keys, key, did=ALICE.did, issuer=f"https://{ORIGIN}/sigstore", now=self.at)
+        chain = [each.public_bytes(Encoding.PEM).decode() for each in (certificate, self.keys.ca_certificate)]
         return canonical.dumps({"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}})
 
 

@@ -43,7 +43,7 @@ def test_a_clock_knows_what_is_left() -> None:
     run(main())
 
 
-def test_a_pause_counts_as_one_look_and_what_arrived_meanwhile_ends_the_block() -> None:
+def test_a_pause_counts_as_one_look() -> None:
     async def main() -> None:
         loop, ours, theirs = asyncio.get_running_loop(), *os.pipe()
         arrived: asyncio.Future[None] = loop.create_future()

@@ -34,10 +34,10 @@ async def test_a_generated_registry_passes_the_audit_of_the_product(tmp_path: Pa
     async with Registry.open(settings, resolve=resolving(bulk.voters)) as registry:
         record = await asyncio.to_thread(read_fence, tmp_path / "registry" / "head", ORIGIN)
         async with connect(database) as connection, connect(database) as reader:
-            found = await maintenance.audit(connection, reader, registry.blobs, record)
+            report = await maintenance.audit(connection, reader, registry.blobs, record)
             assert await connection.fetchval("select count(*) from protocols") == 60
-        assert found.findings == [] and found.size == registry.head.size >= 300
-        assert found.blobs == 60 + 30 + 8, "documents, a card for both versions, and the DID documents of the voters"
+        assert report.findings == [] and report.size == registry.head.size >= 300
+        assert report.blobs == 60 + 30 + 8, "documents, a card for both versions, and the DID documents of the voters"
         views = Views(registry)
         listed = {entry.topic: entry.protocols for entry in (await views.elections.topics("")).topics}
         assert sum(listed.values()) == 60
@@ -56,14 +56,16 @@ async def test_a_candidate_shows_its_oldest_versions_alone(
     async with open_registry(tmp_path / "registry", database, web) as registry:
         uris, first = list[str](), publication(author)
         for version in ("1.0", "1.1", "1.2"):
-            made = publication(author, version=version)
+            statement = publication(author, version=version)
             # The document of the first one in each version.
-            made = replace(made, body=structs.replace(made.body, document=first.body.document), document=first.document)
-            await publish(registry, author, made)
-            uris.append(made.body.uri)
+            statement = replace(
+                statement, body=structs.replace(statement.body, document=first.body.document), document=first.document
+            )
+            await publish(registry, author, statement)
+            uris.append(statement.body.uri)
         await log(registry, kinds.Status(uris[0], "deprecated"), author)
-        counted = await Views(registry).elections.election(made.body.topic, registry.head)
-        (candidate,) = counted.candidates
+        topic_view = await Views(registry).elections.election(statement.body.topic, registry.head)
+        (candidate,) = topic_view.candidates
         # All are its publisher's, so the mildest status is its own.
         assert (candidate.uris, candidate.status) == ([uris[1], uris[0]], "active")
         (listed,) = (await Views(registry).elections.topics("")).topics

@@ -39,9 +39,9 @@ class NoWorker:
         await self.inner.close()
 
 
-def without_workers(made: Party, kind: type[Event], times: int) -> Party:
-    made.runtime.wrap = lambda handler: NoWorker(handler, kind, times)
-    return made
+def without_workers(party: Party, kind: type[Event], times: int) -> Party:
+    party.runtime.wrap = lambda handler: NoWorker(handler, kind, times)
+    return party
 
 
 async def one_session(customer: Party, port: int) -> Any:
@@ -58,7 +58,7 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not happen")
 
 
-async def test_a_call_without_a_worker_was_not_begun_and_its_session_goes_on(tmp_path: Path) -> None:
+async def test_a_call_without_a_worker_was_not_begun(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), without_workers(buyer(tmp_path), Call, 1)
     async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
         with pytest.raises(Unavailable) as refused:
@@ -82,7 +82,7 @@ async def test_a_peer_repeats_a_call_that_was_not_begun(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [Received, Result])
-async def test_an_event_that_cannot_be_refused_waits_again_before_its_session_ends(tmp_path: Path, kind: type[Event]) -> None:
+async def test_an_event_waits_twice_before_its_session_ends(tmp_path: Path, kind: type[Event]) -> None:
     for times in (1, 2):
         seller, customer = without_workers(shop(tmp_path), kind, times), buyer(tmp_path)
         async with meeting(seller) as wire, customer.agent.connect_over(wire, topic=TOPIC) as session:
@@ -93,7 +93,7 @@ async def test_an_event_that_cannot_be_refused_waits_again_before_its_session_en
                     await session.call("getProductInfo", PRODUCT)
 
 
-async def test_a_busy_agent_refuses_before_it_begins_and_the_initiator_comes_again(tmp_path: Path) -> None:
+async def test_a_busy_agent_refuses_and_is_retried(tmp_path: Path) -> None:
     """One session opens at a time, and takes longer than the others wait."""
     runtime = InlineRuntime(delay=0.3)
     seller, customer = (
@@ -107,11 +107,11 @@ async def test_a_busy_agent_refuses_before_it_begins_and_the_initiator_comes_aga
         assert len(runtime.opened) == 3 < len(ends)
         # A session that its application has left waits for its report.
         await until(lambda: seller.agent.metrics().sessions_in == customer.agent.metrics().sessions_out == 0)
-        told = seller.agent.metrics()
-        assert (told.opening, told.sessions_waiting) == (0, 0)
+        samples = seller.agent.metrics()
+        assert (samples.opening, samples.sessions_waiting) == (0, 0)
 
 
-async def test_connecting_to_an_agent_that_stays_busy_ends_with_its_time(tmp_path: Path) -> None:
+async def test_connecting_to_a_busy_agent_ends_in_time(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     class Full(InlineRuntime):
@@ -150,7 +150,7 @@ async def test_sessions_are_opened_in_turns(tmp_path: Path) -> None:
     assert most == 2
 
 
-async def test_an_initiator_opens_some_sessions_at_a_time_with_one_address(tmp_path: Path) -> None:
+async def test_an_initiator_bounds_its_openings_to_an_address(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path, sandbox=InlineRuntime(delay=0.05)), buyer(tmp_path, capacity=Capacity(openings=2))
     async with customer.agent, seller.agent, seller.agent.listen("127.0.0.1", 0) as port:
         visits = [asyncio.create_task(one_session(customer, port)) for _ in range(8)]
@@ -160,7 +160,7 @@ async def test_an_initiator_opens_some_sessions_at_a_time_with_one_address(tmp_p
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_a_function_that_waits_too_long_is_refused_and_never_runs(tmp_path: Path, threaded: bool) -> None:
+async def test_a_function_that_waits_too_long_never_runs(tmp_path: Path, threaded: bool) -> None:
     capacity = Capacity(threads=1, wait=0.1) if threaded else Capacity(functions=1, wait=0.1)
     seller, release, entered = party("shop", tmp_path, capacity=capacity), threading.Event(), list[str]()
 
@@ -184,8 +184,8 @@ async def test_a_function_that_waits_too_long_is_refused_and_never_runs(tmp_path
         with pytest.raises(OperationError) as refused:
             await session.call("getProductInfo", PRODUCT)
         assert refused.value.status == 503
-        told = seller.agent.metrics()
-        assert (told.functions.under_way, told.threads) == (1, 1 if threaded else 0)
+        samples = seller.agent.metrics()
+        assert (samples.functions.under_way, samples.threads) == (1, 1 if threaded else 0)
         release.set()
         assert await first == LAPTOP
     assert entered == ["P12345"]

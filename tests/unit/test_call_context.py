@@ -21,7 +21,7 @@ from treaty_agent.sessions.call_context import context_parameter
 from treaty_agent.sessions.interfaces import Capacity
 from treaty_agent.sessions.operations import Functions, OfferedFunctions, capability_of
 from treaty_agent.testing import PeerDouble, Simulation, run
-from treaty_consensus.errors import Malformed
+from treaty_consensus.errors import Malformed, TreatyError
 from treaty_io.identity import ClaimedPeer, ProvedPeer
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 GREETING = ROOT / "examples" / "greeting"
 APPOINTMENT = ROOT / "examples" / "appointment"
+PAYMENT = ROOT / "tests" / "support" / "payment"
 TOPIC = "social/greeting"
 SHOP = "ws://shop.example"
 
@@ -65,7 +66,7 @@ async def unnamed(context: CallContext, /) -> None: ...
 
 
 @pytest.mark.parametrize("function", [two, unnamed])
-def test_a_context_that_cannot_be_given_is_refused_at_registration(function: Any) -> None:
+def test_an_impossible_context_is_refused_at_registration(function: Any) -> None:
     functions = Functions()
     with pytest.raises(Malformed) as refusal:
         functions.add(function)
@@ -87,18 +88,18 @@ def test_a_made_context_calls_a_function_in_a_test() -> None:
     async def whose(context: CallContext) -> str:
         return str(context.peer)
 
-    made = CallContext(peer=ProvedPeer("did:wba:buyer.example"))
-    assert asyncio.run(whose(made)) == "did:wba:buyer.example"
-    assert (made.time_left, made.parameters, len(made.trace.trace_id)) == (math.inf, {}, 32)
+    call_context = CallContext(peer=ProvedPeer("did:wba:buyer.example"))
+    assert asyncio.run(whose(call_context)) == "did:wba:buyer.example"
+    assert (call_context.time_left, call_context.parameters, len(call_context.trace.trace_id)) == (math.inf, {}, 32)
     assert current_call() is None
 
 
 def test_the_time_that_is_left_ends_at_zero() -> None:
     now = 10.0
-    made = CallContext(deadline=12.5, clock=lambda: now)
-    assert made.time_left == 2.5
+    context = CallContext(deadline=12.5, clock=lambda: now)
+    assert context.time_left == 2.5
     now = 13.0
-    assert made.time_left == 0.0
+    assert context.time_left == 0.0
 
 
 # Over a session
@@ -171,7 +172,7 @@ def test_the_caller_may_give_it_less_time() -> None:
     meet(noting, visit)
 
 
-def test_a_function_is_not_begun_for_a_caller_that_does_not_wait_any_more() -> None:
+def test_a_function_does_not_begin_for_an_absent_caller() -> None:
     def slow(met: Meeting) -> Callable[..., Any]:
         async def greet(name: str, context: CallContext) -> str:
             met.note(context)
@@ -231,7 +232,7 @@ def test_two_calls_of_nothing_are_two_traces() -> None:
     meet(noting, visit)
 
 
-def test_a_function_whose_context_has_the_name_of_an_argument_is_not_served() -> None:
+def test_a_context_named_like_an_argument_is_not_served() -> None:
     async def main() -> None:
         async with Simulation([GREETING]) as simulation:
             host = simulation.agent("host.example")
@@ -298,7 +299,7 @@ def contexts(tap: Tap) -> list[str]:
     return [f"{way}{'traced' if b'callContext' in frame else 'plain'}" for way, frame in frames]
 
 
-def test_early_data_have_contexts_when_the_peer_was_known_to_read_them(tmp_path: Path) -> None:
+def test_early_data_have_contexts_for_a_known_reader(tmp_path: Path) -> None:
     async def main() -> None:
         seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
         for is_resumed in (False, True):
@@ -343,10 +344,52 @@ class Older(Tap):
         return message.replace('"callContext"', '"other"') if isinstance(message, str) else message
 
 
+def test_a_function_calls_back_while_its_agent_drains() -> None:
+    async def main() -> None:
+        async with Simulation([PAYMENT]) as simulation:
+            uri, called, may_ask = simulation.uri("payment"), asyncio.Event(), asyncio.Event()
+            host, guest = simulation.agent("host.example"), simulation.agent("guest.example")
+
+            @host.provides(uri, role="payee")
+            async def pay(amount: int) -> str:
+                called.set()
+                await may_ask.wait()
+                (session,) = host.sessions()
+                return f"approved: {await session.call('approve', amount=amount)}"
+
+            @host.provides(uri, role="payee")
+            async def count() -> int:
+                return 7
+
+            async def approve(amount: int) -> bool:
+                return amount <= 100
+
+            async def numbers() -> AsyncIterator[int]:
+                yield 0
+
+            connected = guest.connect("wss://host.example", protocols=[uri], role="payer", serving=[approve, numbers])
+            async with simulation.serving(host), connected as session:
+                paying = asyncio.create_task(session.call("pay", amount=1))
+                await called.wait()
+                (served,) = host.sessions()
+                draining = asyncio.create_task(host.drain())
+                await asyncio.sleep(1)
+                with pytest.raises(TreatyError) as refused:
+                    await served.call("approve", amount=2)  # of the application, and not of the function
+                assert refused.value.code == "session.draining"
+                may_ask.set()
+                assert await paying == "approved: True"
+                await draining
+                assert session.error is not None
+                assert session.error.code == "session.draining"
+
+    run(main())
+
+
 # In logs and events
 
 
-def test_both_sides_log_a_call_and_its_failure_with_the_same_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_both_sides_log_one_trace_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
     def failing(met: Meeting) -> Callable[..., Any]:
         async def greet(name: str, context: CallContext) -> str:
             met.note(context)

@@ -90,7 +90,7 @@ def test_both_sides_of_a_call_are_spans_of_one_trace(spans: InMemorySpanExporter
     with caplog.at_level(logging.INFO):
         meet(traces)
     calls = of_calls(spans)
-    assert {name: len(found) for name, found in calls.items()} == {
+    assert {name: len(calls_of_name) for name, calls_of_name in calls.items()} == {
         f"{side} payment/{operation}": count
         for side in ("CLIENT", "SERVER")
         for operation, count in (("pay", 2), ("approve", 2), ("numbers", 1))

@@ -119,17 +119,17 @@ class Simulated(CallingSession):
 
 @asynccontextmanager
 async def simulated() -> AsyncIterator[Simulated]:
-    made = Simulated()
-    running = asyncio.ensure_future(made.run())
-    await made.change()
+    simulated = Simulated()
+    running = asyncio.ensure_future(simulated.run())
+    await simulated.change()
     try:
-        yield made
+        yield simulated
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-        assert made.host is not None
-        await made.host.close()
+        assert simulated.host is not None
+        await simulated.host.close()
 
 
 async def test_a_stream_that_has_begun_is_not_issued_again() -> None:
@@ -148,7 +148,7 @@ async def test_a_stream_that_has_begun_is_not_issued_again() -> None:
         assert session.outcomes == [True, False]
 
 
-async def test_a_stream_without_an_item_is_issued_again_with_its_whole_window() -> None:
+async def test_an_empty_stream_is_repeated_with_its_whole_window() -> None:
     async with simulated() as session:
         items = session.table.stream("watch", {})
         first = asyncio.ensure_future(anext(items))
@@ -164,26 +164,26 @@ async def test_a_stream_without_an_item_is_issued_again_with_its_whole_window() 
 
 async def test_a_call_to_a_peer_that_is_lost_has_no_answer() -> None:
     async with simulated() as session:
-        counted = asyncio.ensure_future(session.table.make("count", {}))
+        counting = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
         assert session.host is not None
         await session.host.peer_lost()
         with pytest.raises(OutcomeUnknown, match=r"^No answer came\. It is unknown whether count was done"):
-            await counted
+            await counting
         assert (session.table.replies, session.outcomes) == (0, [False])
 
 
-async def test_an_event_is_not_issued_again_and_is_no_reply_of_the_peer() -> None:
+async def test_an_event_is_neither_repeated_nor_a_reply() -> None:
     async with simulated() as session:
         assert await session.table.make("note", {"text": "x"}) is None
         await session.change()
         await session.quiet()
         assert session.said() == ["note 1"]
         assert session.table.replies == 0
-        counted = asyncio.ensure_future(session.table.make("count", {}))
+        counting = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
         await session.received(type="end", id="2", value=7)
-        assert await counted == 7
+        assert await counting == 7
         assert session.table.replies == 1
 
 
@@ -205,7 +205,7 @@ async def test_more_is_asked_for_when_half_of_the_window_was_taken() -> None:
         await items.aclose()
 
 
-async def test_a_call_that_is_given_up_while_the_session_waits_is_cancelled_when_it_runs() -> None:
+async def test_an_abandoned_waiting_call_is_cancelled_later() -> None:
     async with simulated() as session:
         call = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
@@ -220,7 +220,7 @@ async def test_a_call_that_is_given_up_while_the_session_waits_is_cancelled_when
         assert session.said() == ["count 1", "cancel 1"]
 
 
-async def test_a_new_handler_gets_neither_a_call_that_was_given_up_nor_its_end() -> None:
+async def test_a_new_handler_gets_no_abandoned_call() -> None:
     async with simulated() as session:
         call = asyncio.ensure_future(session.table.make("count", {}))
         await session.quiet()
@@ -233,7 +233,7 @@ async def test_a_new_handler_gets_neither_a_call_that_was_given_up_nor_its_end()
         assert session.said() == ["count 1"]
 
 
-async def test_a_call_that_is_given_up_before_the_handler_has_it_is_never_made() -> None:
+async def test_a_call_abandoned_before_its_handler_is_never_made() -> None:
     async with simulated() as session:
         session.phase = Phase.WAITING
         call = asyncio.ensure_future(session.table.make("count", {}))

@@ -63,8 +63,8 @@ def test_loads_refuses_before_parsing_what_is_too_large() -> None:
     ],
 )
 def test_numbers_of_every_form_are_read_where_they_are_asked_for(text: str, value: float) -> None:
-    found = canonical.parse_json(text.encode(), limit=1_000_000, floats=True)
-    assert (found, type(found)) == (value, type(value))
+    value_read = canonical.parse_json(text.encode(), limit=1_000_000, floats=True)
+    assert (value_read, type(value_read)) == (value, type(value))
     assert canonical.parse_json(f'{{"a":[{text}]}}'.encode(), limit=1_000_000, floats=True) == {"a": [value]}
 
 

@@ -27,42 +27,45 @@ async def completed(home: Path, *cases: MessageCase | TestCase) -> tuple[TestCas
         await runtime.close()
 
 
-def shown(asked: Any = ASKED, told: Any = TOLD) -> MessageCase:
-    return MessageCase("One", CaseMessage("json", asked), CaseMessage("json", told), "It is so.")
+def shown(value: Any = ASKED, answer: Any = TOLD) -> MessageCase:
+    return MessageCase("One", CaseMessage("json", value), CaseMessage("json", answer), "It is so.")
 
 
-async def test_000_37_the_code_finds_the_call_and_the_outcome_of_the_messages(tmp_path: Path) -> None:
+async def test_000_37_the_call_and_outcome_follow_the_messages(tmp_path: Path) -> None:
     gone = {**TOLD, "status": {"code": 404, "message": "产品未找到"}, "productInfo": None}
     own = parse_test_cases(TEST_CASES)[0]
-    found, missing, same = await completed(tmp_path, shown(), shown({**ASKED, "productId": "P9"}, gone), own)
-    assert (found.operation, found.arguments, found.outcome) == ("getProductInfo", {"productId": "M1"}, Success(MOUSE))
+    exchange, missing, same = await completed(tmp_path, shown(), shown({**ASKED, "productId": "P9"}, gone), own)
+    assert (exchange.operation, exchange.arguments, exchange.outcome) == ("getProductInfo", {"productId": "M1"}, Success(MOUSE))
     # The words for people are those of the code; the next checks compare with them.
-    assert found.response.content == {**TOLD, "status": {"code": 200, "message": "Success"}}
+    assert exchange.response.content == {**TOLD, "status": {"code": 200, "message": "Success"}}
     assert (missing.arguments, missing.outcome) == ({"productId": "P9"}, Failure(code=404, message="产品未找到"))
     assert same == own
 
 
-async def test_000_37_a_request_that_the_server_answers_by_itself_is_compared_alone(tmp_path: Path) -> None:
-    asked = {**ASKED, "productId": 7}
-    told = {**TOLD, "status": {"code": 400, "message": "请求有误"}, "productInfo": None}
-    assert await completed(tmp_path, shown(asked, told)) == ()
+async def test_000_37_a_request_answered_by_the_server_is_compared(tmp_path: Path) -> None:
+    request = {**ASKED, "productId": 7}
+    answer = {**TOLD, "status": {"code": 400, "message": "请求有误"}, "productInfo": None}
+    assert await completed(tmp_path, shown(request, answer)) == ()
     with pytest.raises(Refused):
-        await completed(tmp_path, shown(asked, {**told, "status": {"code": 422, "message": "请求有误"}}))
+        await completed(tmp_path, shown(request, {**answer, "status": {"code": 422, "message": "请求有误"}}))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "words"),
     [
-        (lambda asked, told: shown({**asked, "currency": "EUR"}, told), "the request"),
-        (lambda asked, told: shown(asked, {**told, "version": 2}), "of the form of"),
-        (lambda asked, told: shown(asked, {**told, "status": {"code": 201, "message": "成功"}}), "of the form of|means|Return"),
-        (lambda asked, told: shown(asked, {"answer": 1}), "Return"),
+        (lambda request, answer: shown({**request, "currency": "EUR"}, answer), "the request"),
+        (lambda request, answer: shown(request, {**answer, "version": 2}), "of the form of"),
+        (
+            lambda request, answer: shown(request, {**answer, "status": {"code": 201, "message": "成功"}}),
+            "of the form of|means|Return",
+        ),
+        (lambda request, answer: shown(request, {"answer": 1}), "Return"),
     ],
 )
-async def test_000_37_code_that_does_not_send_or_read_the_messages_is_refused(
-    tmp_path: Path, change: Callable[[Any, Any], MessageCase], said: str
+async def test_000_37_code_that_ignores_the_messages_is_refused(
+    tmp_path: Path, change: Callable[[Any, Any], MessageCase], words: str
 ) -> None:
-    with pytest.raises(Refused, match=said) as refusal:
+    with pytest.raises(Refused, match=words) as refusal:
         await completed(tmp_path, change(ASKED, TOLD))
     assert refusal.value.code == "negotiation.code"
     assert "Test case 1 (One)" in refusal.value.message

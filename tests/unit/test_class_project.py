@@ -114,7 +114,7 @@ class Shop(Base):
     def _private(self, anything: complex) -> None: ...
 
 
-async def test_a_class_becomes_a_protocol_that_agents_speak_by_its_hints(tmp_path: Path) -> None:
+async def test_type_hints_of_a_class_become_a_protocol(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     paths = await write_class_project(folder, Shop, NEW)
     assert all(path.is_file() for path in paths)
@@ -223,7 +223,7 @@ class Silent:
 
 
 @pytest.mark.parametrize(
-    ("described", "told"),
+    ("described", "phrase"),
     [
         (Complex, "turn .* hint of by, complex"),
         (Unsaid, "find .* no example"),
@@ -238,8 +238,8 @@ class Silent:
         (Silent, "Silent .* no public method"),
     ],
 )
-def test_a_class_that_is_no_protocol_leaves_nothing_behind(tmp_path: Path, described: type, told: str) -> None:
-    with pytest.raises(Malformed, match=told) as caught:
+def test_a_class_that_is_no_protocol_leaves_nothing_behind(tmp_path: Path, described: type, phrase: str) -> None:
+    with pytest.raises(Malformed, match=phrase) as caught:
         asyncio.run(write_class_project(tmp_path / "shop", described, NEW))
     assert caught.value.code == "agent.function"
     assert list(tmp_path.iterdir()) == []

@@ -39,21 +39,21 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 1
 
 
 def test_an_identity_is_made_once_and_only_its_owner_reads_it(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    made = said(capsys, "identity", "new", *home)
+    answer = said(capsys, "identity", "new", *home)
     file = Path(home[1]) / "identity.json"
     before = file.read_bytes()
-    assert made["did"].startswith("did:key:z6Mk")
+    assert answer["did"].startswith("did:key:z6Mk")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert said(capsys, "identity", "show", *home)["did"] == made["did"]
+    assert said(capsys, "identity", "show", *home)["did"] == answer["did"]
     assert refused(capsys, "identity", "new", *home)["code"] == "system.exists"
     assert file.read_bytes() == before
 
 
 def test_a_domains_identity_comes_with_its_document(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = tmp_path / "did.json"
-    made = said(capsys, "identity", "new", "shop.example:agents:a", "--document", str(document), *home)
-    assert made["document_url"] == "https://shop.example/agents/a/did.json"
-    assert json.loads(document.read_text())["id"] == made["did"] == "did:wba:shop.example:agents:a"
+    answer = said(capsys, "identity", "new", "shop.example:agents:a", "--document", str(document), *home)
+    assert answer["document_url"] == "https://shop.example/agents/a/did.json"
+    assert json.loads(document.read_text())["id"] == answer["did"] == "did:wba:shop.example:agents:a"
 
 
 def test_people_see_a_did_as_it_is_written(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_a_registry_that_does_not_answer_is_a_clear_error(home: list[str], capsy
     assert refused(capsys, "vote", "a/b", *home)["code"] == "ballot.tiers"
 
 
-def test_a_project_that_is_none_is_refused_before_anything_is_sent(home: list[str], tmp_path: Path, capsys: Any) -> None:
+def test_a_missing_project_is_refused_before_sending(home: list[str], tmp_path: Path, capsys: Any) -> None:
     said(capsys, "trust", "add", NAME, *home)
     error = refused(capsys, "publish", str(tmp_path), *home, status=5)
     assert error["code"] == "project.file"
@@ -150,11 +150,11 @@ def test_a_wrong_command_line_has_another_status() -> None:
 
 
 def test_a_key_is_rotated_and_a_did_taken_out_of_use(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = said(capsys, "identity", "new", "shop.example:a", "--bind", *home)
-    assert made["did"].startswith("did:wba:shop.example:a:e1_")
+    answer = said(capsys, "identity", "new", "shop.example:a", "--bind", *home)
+    assert answer["did"].startswith("did:wba:shop.example:a:e1_")
     document = tmp_path / "did.json"
     rotated = said(capsys, "identity", "rotate", "--document", str(document), *home)
-    assert (rotated["did"], rotated["key"]) == (made["did"], f"{made['did']}#key-2")
+    assert (rotated["did"], rotated["key"]) == (answer["did"], f"{answer['did']}#key-2")
     assert json.loads(document.read_text())["authentication"] == [rotated["key"]]
     assert said(capsys, "identity", "show", *home)["key"] == rotated["key"]
     deactivated = said(capsys, "identity", "deactivate", *home)
@@ -183,21 +183,19 @@ def test_a_document_of_another_key_is_never_overwritten(
     assert (tmp_path / "2" / "identity.json").read_bytes() == key
 
 
-def test_the_own_document_is_replaced_also_when_it_is_deactivated(
-    home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_own_document_is_replaced_if_deactivated(home: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = tmp_path / "did.json"
     said(capsys, "identity", "new", "shop.example", "--document", str(document), *home)
     for command in ("rotate", "deactivate", "deactivate", "rotate"):
-        made = said(capsys, "identity", command, "--document", str(document), *home)
-        assert json.loads(document.read_text()) == made["document"]
+        answer = said(capsys, "identity", command, "--document", str(document), *home)
+        assert json.loads(document.read_text()) == answer["document"]
 
 
 def test_a_did_key_is_neither_rotated_nor_deactivated(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    made = said(capsys, "identity", "new", *home)
+    answer = said(capsys, "identity", "new", *home)
     assert refused(capsys, "identity", "rotate", *home)["code"] == "identity.rotate"
     assert refused(capsys, "identity", "deactivate", *home)["code"] == "did.method"
-    assert said(capsys, "identity", "show", *home) == {"did": made["did"], "key": made["key"]}
+    assert said(capsys, "identity", "show", *home) == {"did": answer["did"], "key": answer["key"]}
 
 
 def test_a_path_that_cannot_be_used_is_an_error_with_a_code(
@@ -222,7 +220,7 @@ def test_a_document_that_cannot_be_written_is_shown_later(
 @pytest.mark.parametrize(
     "command", ["search", "identity", "trust", "vote", "topic", "speakers", "discover", "audit", "vouches", "transcript"]
 )
-def test_a_command_that_signs_no_attestation_does_not_import_sigstore(command: str) -> None:
+def test_a_command_without_attestation_imports_no_sigstore(command: str) -> None:
     """It takes a third of a second."""
     code = f"import sys; from treaty_command.commands import app; app[{command!r}]; sys.exit('sigstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -47,7 +47,7 @@ def shown(*command: str) -> str:
     return " ".join(out.split())
 
 
-def test_the_commands_are_in_groups_and_the_common_options_are_listed_once() -> None:
+def test_commands_are_grouped_and_common_options_listed_once() -> None:
     listed = treaty_here("--help")[1]
     groups = ["Find and fetch", "Write and publish", "Elect", "Meet other", "Check a registry", "Set up", "Options of every"]
     assert [listed.index(group) for group in groups] == sorted(listed.index(group) for group in groups)
@@ -75,7 +75,7 @@ def test_the_help_of_a_command_is_all_of_its_docstring() -> None:
 
 
 @pytest.mark.deep
-def test_a_typo_is_a_usage_error_without_the_libraries_of_an_agent() -> None:
+def test_a_typo_is_a_usage_error_without_agent_libraries() -> None:
     """The library compares it with all commands, and imports them."""
     hidden = "import sys\nfrom treaty_io.extras import EXTRA_OF\nsys.modules |= dict.fromkeys(EXTRA_OF)\n"
     code = f"{hidden}from treaty_command.main import main\nmain(['fetc', '--json'])"

@@ -23,7 +23,8 @@ async def home(tmp_path: Path) -> Path:
         await agent.fetch(uri_of())
         await agent.topic(TOPIC)
     publishes, handlers = (
-        [index for index, made in registry.statements() if isinstance(made.body, kind)] for kind in (kinds.Publish, kinds.Handler)
+        [index for index, statement in registry.statements() if isinstance(statement.body, kind)]
+        for kind in (kinds.Publish, kinds.Handler)
     )
     registry.left_out = {handlers[-1]}
     registry.now += 7200
@@ -49,15 +50,15 @@ def refused(capsys: pytest.CaptureFixture[str], home: Path, *arguments: str, sta
 
 
 def test_what_was_proved_of_a_protocol_and_what_contradicts_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = said(capsys, home, "explain", uri_of())["registries"]
-    assert found["origin"] == NAME.origin
-    assert [leaf["type"] for leaf in found["leaves"]] == ["publish", "handler", "handler"]
-    assert all(leaf["proof"] and leaf["checkpoint"].startswith(NAME.origin) for leaf in found["leaves"])
-    assert [each["code"] for each in found["contradictions"]] == 2 * ["memory.contradicted"]
-    excludes = {each["excludes"]: each for each in found["contradictions"]}
+    (record,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert record["origin"] == NAME.origin
+    assert [leaf["type"] for leaf in record["leaves"]] == ["publish", "handler", "handler"]
+    assert all(leaf["proof"] and leaf["checkpoint"].startswith(NAME.origin) for leaf in record["leaves"])
+    assert [each["code"] for each in record["contradictions"]] == 2 * ["memory.contradicted"]
+    excludes = {each["excludes"]: each for each in record["contradictions"]}
     assert set(excludes) == {False, True}, "of the handler and of the publication"
     (theirs,) = [leaf for leaf in excludes[True]["shown"] if leaf["type"] == "publish"]
-    assert theirs["index"] not in [leaf["index"] for leaf in found["leaves"]]
+    assert theirs["index"] not in [leaf["index"] for leaf in record["leaves"]]
     assert all(Path(each["file"]).is_file() for each in excludes.values())
     main(["trust", "explain", uri_of(), "--home", str(home)])
     printed = capsys.readouterr().out
@@ -75,8 +76,8 @@ def test_a_topic_and_a_did_are_explained_too(home: Path, capsys: pytest.CaptureF
 def test_a_file_that_proves_nothing_is_not_shown(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (home / "evidence").iterdir():
         path.write_bytes(path.read_bytes().replace(b'"index":', b'"index":1'))
-    (found,) = said(capsys, home, "explain", uri_of())["registries"]
-    assert found["contradictions"] == []
+    (record,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert record["contradictions"] == []
 
 
 def test_only_who_says_so_twice_forgets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,5 +87,5 @@ def test_only_who_says_so_twice_forgets(home: Path, capsys: pytest.CaptureFixtur
     assert refused(capsys, home, "explain", "did:wba:nobody.example", status=5) == "memory.nothing"
     assert known_in(home) == before
     assert said(capsys, home, "forget", uri_of(), "--yes")["forgotten"] == 2, "its publication belongs to the topic, too"
-    (found,) = said(capsys, home, "explain", uri_of())["registries"]
-    assert found["leaves"] == [] and len(found["contradictions"]) == 2
+    (record,) = said(capsys, home, "explain", uri_of())["registries"]
+    assert record["leaves"] == [] and len(record["contradictions"]) == 2

@@ -60,13 +60,13 @@ def listening(serve: Callable[[socket.socket], object]) -> Iterator[int]:
 
 
 @contextmanager
-def registry(answers: dict[str, object], asked: list[str] | None = None) -> Iterator[str]:
+def registry(answers: dict[str, object], paths: list[str] | None = None) -> Iterator[str]:
     """A registry that answers a few paths with JSON; yields its URL. `asked` gets the targets of the requests."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if asked is not None:
-                asked.append(self.path)
+            if paths is not None:
+                paths.append(self.path)
             body = json.dumps(answers.get(self.path.partition("?")[0])).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -116,7 +116,7 @@ def test_each_family_has_its_status(error: TreatyError, status: int) -> None:
     assert status_of(error) == status
 
 
-def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
+def test_an_unreached_host_proves_nothing_against_a_protocol() -> None:
     with pytest.raises(VerificationFailed) as failure, taking(Step.STATEMENTS):
         raise Unavailable("egress.unreachable", "No.")
     assert status_of(failure.value) == 3
@@ -131,7 +131,7 @@ def test_a_step_that_reached_no_host_is_no_proof_against_the_protocol() -> None:
         (Step.STATEMENTS, NotFound("bundle.form", "The proof lacks a statement."), 4),
     ],
 )
-def test_a_name_that_is_absent_is_told_from_a_proof_that_lacks_something(step: Step, cause: TreatyError, status: int) -> None:
+def test_an_absent_name_differs_from_an_incomplete_proof(step: Step, cause: TreatyError, status: int) -> None:
     with pytest.raises(VerificationFailed) as failure, taking(step):
         raise cause
     assert status_of(failure.value) == status
@@ -178,18 +178,18 @@ def test_an_interrupt_during_an_import_is_quiet(module: str, home: list[str]) ->
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("command", ["search", "audit", "doctor"])
 def test_an_interrupt_while_a_registry_does_not_answer_is_quiet(command: str, home: list[str]) -> None:
-    asked = threading.Event()
+    interrupt_due = threading.Event()
 
     def silent(connection: socket.socket) -> None:
         connection.recv(1)
-        asked.set()
+        interrupt_due.set()
         connection.recv(65536)
         connection.recv(1)  # until the client is gone
 
     with listening(silent) as port:
         trust(home, f"http://127.0.0.1:{port}")
         process = start(command, *home)
-        assert asked.wait(60)
+        assert interrupt_due.wait(60)
         os.killpg(process.pid, signal.SIGINT)
         status, _, err = finished(process)
     assert (status, err) == (130, "")
@@ -320,8 +320,8 @@ def test_texts_of_a_hostile_registry_stay_printable(home: list[str]) -> None:
 
 def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
     summary = {"topic": "a/b", "title": "T", "hash": "ab", "publisher": "did:wba:a.example", "status": "active"}
-    found = {"protocols": [{**summary, "uri": f"https://r.example/protocols/a.example/x/{n}"} for n in (1, 2)], "next": None}
-    with registry({"/protocols": found}) as url:
+    listing = {"protocols": [{**summary, "uri": f"https://r.example/protocols/a.example/x/{n}"} for n in (1, 2)], "next": None}
+    with registry({"/protocols": listing}) as url:
         trust(home, url)
         lines = [f"https://r.example/protocols/a.example/x/{n}" for n in (1, 2)]
         assert treaty_here("search", "--uri", *home) == (0, "".join(f"{line}\n" for line in lines), "")
@@ -333,24 +333,24 @@ def test_only_uris_are_printed_for_a_script(home: list[str]) -> None:
 
 
 def test_a_limit_that_is_none_names_the_numbers(home: list[str]) -> None:
-    with registry({}, asked := list[str]()) as url:
+    with registry({}, paths := list[str]()) as url:
         trust(home, url)
         status, out, _ = treaty_here("search", "--limit", "0", "--json", *home)
     error = json.loads(out)["error"]
-    assert (status, asked) == (2, []) and "--limit. Must be >= 1" in error["message"] and "treaty search --help" in error["fix"]
+    assert (status, paths) == (2, []) and "--limit. Must be >= 1" in error["message"] and "treaty search --help" in error["fix"]
 
 
 def test_filters_reach_the_registry(home: list[str]) -> None:
-    asked: list[str] = []
-    with registry({"/protocols": {"protocols": [], "next": None}}, asked) as url:
+    paths: list[str] = []
+    with registry({"/protocols": {"protocols": [], "next": None}}, paths) as url:
         trust(home, url)
         filters = {"topic": "a/b", "state": "consensus", "origin": "standard", "namespace": "a.example", "signed": "did"}
         arguments = [part for name, value in filters.items() for part in (f"--{name}", value)]
         assert treaty_here("search", "预订", *arguments, "--coverage", "all", "--code-free", *home)[0] == 0
         assert treaty_here("search", *home)[0] == 0
-    found = [{name: value for name, (value,) in parse_qs(urlsplit(path).query).items()} for path in asked]
-    assert found[0] == {"q": "预订", **filters, "coverage": "all", "handler": "code-free", "limit": "20"}
-    assert found[1] == {"limit": "20"}
+    queries = [{name: value for name, (value,) in parse_qs(urlsplit(path).query).items()} for path in paths]
+    assert queries[0] == {"q": "预订", **filters, "coverage": "all", "handler": "code-free", "limit": "20"}
+    assert queries[1] == {"limit": "20"}
 
 
 def test_the_log_tells_requests_and_no_secrets(home: list[str]) -> None:
@@ -437,11 +437,11 @@ def test_no_text_but_a_did_comes_into_the_policy(did: str, home: list[str]) -> N
 
 def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     status, out, _ = treaty_here("doctor", "--json", *home)
-    checks = {found["check"]: found for found in json.loads(out)["checks"]}
+    checks = {check["check"]: check for check in json.loads(out)["checks"]}
     assert status == 1 and json.loads(out)["healthy"] is False
     assert (checks["identity"]["outcome"], checks["policy"]["outcome"]) == ("warning", "warning")
     assert (checks["trust"]["outcome"], checks["trust"]["code"]) == ("fault", "registry.not-trusted")
-    assert all(found["fix"] for found in checks.values() if found["outcome"] != "ok")
+    assert all(check["fix"] for check in checks.values() if check["outcome"] != "ok")
     assert not (Path(home[1]) / "identity.json").exists()
     trust(home, "http://127.0.0.1:9")
     (Path(home[1]) / "policy.toml").write_text('isolation = "none"\nlost_memory = "refuse"\n')
@@ -449,14 +449,14 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     registries = json.loads((Path(home[1]) / "registries.json").read_text())
     registries["registries"]["registry.example"]["learned"] = 7
     (Path(home[1]) / "registries.json").write_text(json.dumps(registries))
-    checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
+    checks = {check["check"]: check for check in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert (checks["sandbox"]["outcome"], checks["sandbox"]["code"]) == ("warning", "policy.file")
     assert checks["registry registry.example"]["code"] == "registry.unreachable"
     lost, workers = checks["memory of registry.example"], checks["memory of workers"]
     assert (lost["outcome"], lost["code"]) == ("fault", "memory.lost")
     assert "treaty trust accept-loss registry.example" in lost["fix"]
     treaty_here("trust", "accept-loss", "registry.example", *home)
-    checks = {found["check"]: found for found in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
+    checks = {check["check"]: check for check in json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]}
     assert checks["memory of registry.example"]["outcome"] == "ok"
     assert (workers["outcome"], workers["code"]) == ("warning", "config.file")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
@@ -471,15 +471,15 @@ def web(authority: trustme.CA, host: str, body: Callable[[], bytes | None]) -> I
     def serve(connection: socket.socket) -> None:
         with context.wrap_socket(connection, server_side=True) as wrapped:
             wrapped.recv(65536)
-            found = body()
-            status = "404 Not Found" if found is None else "200 OK"
-            wrapped.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(found or b'')}\r\n\r\n".encode() + (found or b""))
+            content = body()
+            status = "404 Not Found" if content is None else "200 OK"
+            wrapped.sendall(f"HTTP/1.1 {status}\r\nContent-Length: {len(content or b'')}\r\n\r\n".encode() + (content or b""))
 
     with listening(serve) as port:
         yield f"--resolve={host}=127.0.0.1:{port}"
 
 
-def test_the_doctor_compares_the_served_did_document_with_the_key(home: list[str], tmp_path: Path) -> None:
+def test_the_doctor_compares_the_served_document_with_the_key(home: list[str], tmp_path: Path) -> None:
     own, served = tmp_path / "own.json", tmp_path / "served.json"
     assert treaty_here("identity", "new", "shop.example", "--document", str(own), *home)[0] == 0
     other = ["--home", str(tmp_path / "other")]
@@ -506,7 +506,7 @@ def test_the_doctor_works_without_the_libraries_of_an_agent(home: list[str]) -> 
     hidden = "import sys\nfrom treaty_io.extras import EXTRA_OF\nsys.modules |= dict.fromkeys(EXTRA_OF)\n"
     code = f"{hidden}from treaty_command.main import main\nmain(['doctor', '--json', *sys.argv[1:]])"
     done = subprocess.run([sys.executable, "-c", code, *home], capture_output=True, text=True, check=False)
-    checks = {found["check"]: found for found in json.loads(done.stdout)["checks"]}
+    checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
     assert (checks["libraries"]["outcome"], checks["libraries"]["code"]) == ("warning", "system.missing")
     assert "sigstore" in checks["libraries"]["said"] and "pip install '.[agent]'" in checks["libraries"]["fix"]
     assert (checks["configuration"]["outcome"], checks["trust"]["code"]) == ("ok", "registry.not-trusted")

@@ -30,11 +30,11 @@ from treaty_consensus.canonical import hex_digest
 class Home:
     """A home that trusts the registry."""
 
-    def __init__(self, made: SocketRegistry, folder: Path) -> None:
-        address = made.network.resolve[NAME.origin]
+    def __init__(self, server: SocketRegistry, folder: Path) -> None:
+        address = server.network.resolve[NAME.origin]
         self.folder = folder / "home"
         resolve = f"--resolve={NAME.origin}={address.ip}:{address.port}"
-        self.options = ("--home", str(self.folder), resolve, "--ca", str(made.network.ca))
+        self.options = ("--home", str(self.folder), resolve, "--ca", str(server.network.ca))
 
     async def runs(self, *command: str) -> tuple[int, str, str]:
         """Status, output and error output."""
@@ -67,7 +67,7 @@ def consensus() -> SimulatedRegistry:
 
 
 @pytest.fixture
-async def made(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
+async def server(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
     async with socket_registry(tmp_path) as served:
         served.registry = consensus().copy()
         served.registry.now = int(time.time())
@@ -75,23 +75,21 @@ async def made(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
 
 
 @pytest.fixture
-async def home(made: SocketRegistry, tmp_path: Path) -> Home:
-    home = Home(made, tmp_path)
+async def home(server: SocketRegistry, tmp_path: Path) -> Home:
+    home = Home(server, tmp_path)
     await home.tells("trust", "add", str(NAME))
     await home.tells("policy", "allow", ALICE.did)
     return home
 
 
-def yank(made: SocketRegistry, uri: str = uri_of(), *, successor: str | None = None) -> None:
-    made.registry.add(kinds.Status(uri, "yanked", successor=successor), ALICE)
+def yank(server: SocketRegistry, uri: str = uri_of(), *, successor: str | None = None) -> None:
+    server.registry.add(kinds.Status(uri, "yanked", successor=successor), ALICE)
 
 
-async def test_the_elected_protocol_of_a_topic_is_fetched_with_the_proof_of_the_decision(
-    made: SocketRegistry, home: Home, tmp_path: Path
-) -> None:
+async def test_the_elected_protocol_is_fetched_with_its_proof(server: SocketRegistry, home: Home, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     fetched = await home.tells("fetch", TOPIC, "--output", str(folder))
-    (index, decision), *_ = [(i, s) for i, s in reversed(made.registry.statements()) if isinstance(s.body, kinds.Decision)]
+    (index, decision), *_ = [(i, s) for i, s in reversed(server.registry.statements()) if isinstance(s.body, kinds.Decision)]
     assert (fetched["uri"], fetched["election"]) == (uri_of(), "consensus")
     assert fetched["decision"] == {"topic": TOPIC, "epoch": 2, "statement": decision.id, "index": index}
     offline = verify_directory(folder, TrustedRegistries(home.folder), Policy([ALICE.did]))
@@ -103,20 +101,18 @@ async def test_the_elected_protocol_of_a_topic_is_fetched_with_the_proof_of_the_
     assert "decision" not in await home.tells("fetch", uri_of())
 
 
-async def test_another_publisher_of_the_elected_document_serves_where_the_policy_admits_it(
-    made: SocketRegistry, home: Home, tmp_path: Path
-) -> None:
+async def test_another_admitted_publisher_serves_the_elected_document(server: SocketRegistry, home: Home, tmp_path: Path) -> None:
     """The first one that the topic lists has no handler of an admitted publisher."""
-    document = made.registry.blobs[made.registry.document_of(uri_of()).sha256]
-    made.registry.publish("3.0", document=document)
+    document = server.registry.blobs[server.registry.document_of(uri_of()).sha256]
+    server.registry.publish("3.0", document=document)
     assert (await home.tells("fetch", TOPIC))["uri"] == uri_of()
     (home.folder / "policy.toml").write_text("")
     error = (await home.tells("fetch", TOPIC, status=4))["error"]
     assert (error["code"], error["step"]) == ("policy.publisher", 6)
 
 
-async def test_an_elected_protocol_that_was_taken_back_is_named_with_its_successor(made: SocketRegistry, home: Home) -> None:
-    yank(made, successor=uri_of("2.0"))
+async def test_a_withdrawn_elected_protocol_names_its_successor(server: SocketRegistry, home: Home) -> None:
+    yank(server, successor=uri_of("2.0"))
     error = (await home.tells("fetch", TOPIC, status=4))["error"]
     assert (error["code"], error["step"]) == ("status.yanked", 9)
     assert "elected alice.example/echo 1.0" in error["message"] and f"its successor is {uri_of('2.0')}" in error["message"]
@@ -124,8 +120,8 @@ async def test_an_elected_protocol_that_was_taken_back_is_named_with_its_success
     assert not (home.folder / "treaty.lock").exists()
 
 
-async def test_a_topic_without_a_decision_is_not_yet(made: SocketRegistry, home: Home) -> None:
-    made.registry = with_echo()
+async def test_a_topic_without_a_decision_is_not_yet(server: SocketRegistry, home: Home) -> None:
+    server.registry = with_echo()
     error = (await home.tells("fetch", TOPIC, status=6))["error"]
     assert error["code"] == "topic.undecided" and f"treaty topic {TOPIC} --explain" in error["fix"]
 
@@ -139,60 +135,60 @@ async def test_an_absent_name_is_not_found_and_no_matter_of_trust(home: Home) ->
     assert (await home.tells("fetch", untrusted, status=4))["error"]["code"] == "registry.not-trusted"
 
 
-async def test_the_reason_that_matters_comes_first(made: SocketRegistry, home: Home) -> None:
+async def test_the_reason_that_matters_comes_first(server: SocketRegistry, home: Home) -> None:
     (home.folder / "policy.toml").write_text("")
     error = (await home.tells("fetch", uri_of(), status=4))["error"]
     assert error["code"] == "policy.publisher" and error["fix"].endswith(f"treaty policy allow {ALICE.did}")
-    yank(made, successor=uri_of("2.0"))
+    yank(server, successor=uri_of("2.0"))
     error = (await home.tells("fetch", uri_of(), status=4))["error"]
     assert (error["code"], error["step"]) == ("status.yanked", 9)
     assert error["fix"].endswith(f"treaty fetch {uri_of('2.0')}")
 
 
-async def test_a_stranger_that_attached_a_handler_is_not_advised(made: SocketRegistry, home: Home) -> None:
-    made.registry.attach("2.0", signer=BOB)
+async def test_a_stranger_that_attached_a_handler_is_not_advised(server: SocketRegistry, home: Home) -> None:
+    server.registry.attach("2.0", signer=BOB)
     error = (await home.tells("fetch", uri_of("2.0"), status=4))["error"]
     assert error["code"] == "policy.publisher" and BOB.did in error["message"]
     assert error["fix"].endswith("treaty policy allow DID")
 
 
-async def test_a_protocol_is_shown_on_one_screen(made: SocketRegistry, home: Home) -> None:
-    shown = await home.tells("info", uri_of())
-    body = made.registry.document_of(uri_of())
-    assert (shown["label"], shown["publisher"], shown["status"]) == ("alice.example/echo 1.0", ALICE.did, "active")
-    assert (shown["topic"], shown["election"], shown["hash"], shown["size"]) == (TOPIC, "consensus", body.sha256, body.size)
-    assert (shown["roles"], shown["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
-    assert [(each["publisher"], each["status"]) for each in shown["handlers"]] == [(ALICE.did, "active")]
+async def test_a_protocol_is_shown_on_one_screen(server: SocketRegistry, home: Home) -> None:
+    info = await home.tells("info", uri_of())
+    body = server.registry.document_of(uri_of())
+    assert (info["label"], info["publisher"], info["status"]) == ("alice.example/echo 1.0", ALICE.did, "active")
+    assert (info["topic"], info["election"], info["hash"], info["size"]) == (TOPIC, "consensus", body.sha256, body.size)
+    assert (info["roles"], info["operations"]) == ({"provider": [], "requester": ["echo"]}, {"echo": "request"})
+    assert [(each["publisher"], each["status"]) for each in info["handlers"]] == [(ALICE.did, "active")]
     text = " ".join((await home.runs("info", uri_of()))[1].split())
-    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(shown['issued'], dt.UTC).date()}, leaf" in text
+    assert f"treaty fetch {uri_of()}" in text and f"{dt.datetime.fromtimestamp(info['issued'], dt.UTC).date()}, leaf" in text
 
-    yank(made, successor=uri_of("2.0"))
-    shown = await home.tells("info", uri_of())
-    assert (shown["status"], shown["successor"]) == ("yanked", uri_of("2.0"))
+    yank(server, successor=uri_of("2.0"))
+    info = await home.tells("info", uri_of())
+    assert (info["status"], info["successor"]) == ("yanked", uri_of("2.0"))
     text = " ".join((await home.runs("info", uri_of()))[1].split())
     assert f"treaty fetch {uri_of('2.0')}" in text and f"treaty fetch {uri_of()}" not in text
-    (handler,) = [s.body for _, s in made.registry.statements() if isinstance(s.body, kinds.Handler)]
-    made.registry.withdrawn.add(handler.wheel.sha256)
+    (handler,) = [s.body for _, s in server.registry.statements() if isinstance(s.body, kinds.Handler)]
+    server.registry.withdrawn.add(handler.wheel.sha256)
     assert "roles" not in await home.tells("info", uri_of())
     bare = await home.tells("info", uri_of("2.0"))
     assert "roles" not in bare and bare["handlers"] == []
     assert not (home.folder / "treaty.lock").exists()
 
 
-async def test_two_documents_are_compared_also_where_one_was_taken_back(made: SocketRegistry, home: Home, tmp_path: Path) -> None:
+async def test_withdrawn_documents_are_compared_too(server: SocketRegistry, home: Home, tmp_path: Path) -> None:
     same = await home.tells("diff", uri_of(), uri_of())
     assert (same["lines"], same["operations"]) == ([], [])
-    yank(made)
-    found = await home.tells("diff", uri_of(), uri_of("2.0"))
-    assert "+The text comes back twice." in found["lines"] and found["is_cut"] is False
-    assert found["operations"] is None, "version 2.0 has no handler"
+    yank(server)
+    difference = await home.tells("diff", uri_of(), uri_of("2.0"))
+    assert "+The text comes back twice." in difference["lines"] and difference["is_cut"] is False
+    assert difference["operations"] is None, "version 2.0 has no handler"
     project = tmp_path / "project"
     write_project(project, NewProtocol("echo", TOPIC))
     changed = {one["name"]: one for one in (await home.tells("diff", uri_of(), str(project)))["operations"]}
     assert (changed["echo"]["change"], changed["echo"]["is_breaking"]) == ("removed", True)
     assert (changed["getItem"]["change"], changed["getItem"]["is_breaking"]) == ("added", False)
     assert "echo removed (breaking)" in (await home.runs("diff", uri_of(), str(project)))[1]
-    assert found["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
+    assert difference["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
     assert (await home.tells("diff", uri_of(), uri_of("9.9"), status=5))["error"]["code"] == "protocol.unknown"
 
 

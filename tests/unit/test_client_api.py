@@ -118,10 +118,10 @@ async def test_an_answer_of_another_form_is_refused(body: bytes) -> None:
 
 
 async def test_what_is_asked_for_is_what_is_sent() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(f"{request.method} {request.url.raw_path.decode()}")
+        requests.append(f"{request.method} {request.url.raw_path.decode()}")
         return httpx.Response(200, stream=httpx.ByteStream(b'{"protocols":[],"next":null,"matches":[],"seq":0,"epoch":2}'))
 
     client = client_of(answer)
@@ -133,7 +133,7 @@ async def test_what_is_asked_for_is_what_is_sent() -> None:
     await client.topic_bundle(TOPIC)
     await client.identity("did:wba:a.example%3A8443:x")
     await client.tile(Bundle(1234, 5))
-    assert asked == [
+    assert requests == [
         "GET /protocols?q=%E5%A4%A9%E6%B0%94+a%26b&topic=demo%2Fecho&limit=20&cursor=c%2Fd",
         "GET /resolve?uri=anp%3Aprotocol%3Ax%3A1",
         "GET /ballots?topic=demo%2Fecho&did=did%3Awba%3Aalice.example",

@@ -64,7 +64,7 @@ async def impatient_proxy(request: httpx.Request) -> httpx.Response:
 
 @pytest.mark.parametrize("answer", [answering_after(10_000), breaking, impatient_proxy])
 @pytest.mark.parametrize("number", [1, 3])
-def test_statements_without_an_answer_may_be_logged_and_may_be_sent_again(answer: Answer, number: int) -> None:
+def test_unanswered_statements_may_be_sent_again(answer: Answer, number: int) -> None:
     async def run() -> None:
         batch = statements(number)
         with pytest.raises(RegistryUnavailable) as error:

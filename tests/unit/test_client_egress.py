@@ -174,15 +174,15 @@ async def test_a_host_that_never_finishes_is_given_up() -> None:
 
 
 @pytest.mark.threat(67)
-async def test_a_stranger_does_not_learn_whether_an_internal_name_exists() -> None:
+async def test_a_stranger_does_not_learn_of_internal_names() -> None:
     world = World(names={"inside.example": ["10.0.0.1"]})
     inside = await refusal(world.guard(), "https://inside.example/did.json")
     nobody = await refusal(world.guard(), "https://nobody.example/did.json")
-    told = [(type(error), error.code, str(error).replace("inside", "nobody")) for error in (inside, nobody)]
-    assert told[0] == told[1] and "public" in str(nobody)
+    errors = [(type(error), error.code, str(error).replace("inside", "nobody")) for error in (inside, nobody)]
+    assert errors[0] == errors[1] and "public" in str(nobody)
 
 
-async def test_a_name_that_does_not_exist_and_a_host_that_does_not_answer_are_unavailable() -> None:
+async def test_absent_names_and_silent_hosts_are_unavailable() -> None:
     async def answer(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
 
@@ -190,7 +190,7 @@ async def test_a_name_that_does_not_exist_and_a_host_that_does_not_answer_are_un
     assert (await refusal(World(answer=answer).guard())).code == "egress.unreachable"
 
 
-async def test_concurrent_requests_are_one_fetch_and_an_impatient_one_does_not_end_it() -> None:
+async def test_concurrent_requests_share_one_fetch() -> None:
     world, go = World(), asyncio.Event()
 
     async def answer(request: httpx.Request) -> httpx.Response:
@@ -234,7 +234,7 @@ async def served_at(world: World, urls: list[str], asker: str = "198.51.100.7") 
 
 
 @pytest.mark.threat(69)
-async def test_a_host_is_asked_so_many_times_at_once_and_then_once_a_second() -> None:
+async def test_requests_to_a_host_are_limited_to_one_a_second() -> None:
     times = await served_at(World(), [f"https://alice.example/users/{number}/did.json" for number in range(HOST_BURST + 5)])
     assert times == [1000.0] * HOST_BURST + [1000.0 + HOST_INTERVAL * number for number in range(1, 6)]
 
@@ -282,14 +282,14 @@ async def test_failures_are_remembered_of_a_bounded_number_of_urls(monkeypatch: 
 
 
 @pytest.mark.deep
-async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> None:
+async def test_a_remembered_failure_holds_no_bytes() -> None:
     answers: list[weakref.ref[httpx.Response]] = []
     world = World()
 
     async def answer(request: httpx.Request) -> httpx.Response:
-        made = httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1)))
-        answers.append(weakref.ref(made))
-        return made
+        response = httpx.Response(200, stream=httpx.ByteStream(b"x" * (MAX_BODY + 1)))
+        answers.append(weakref.ref(response))
+        return response
 
     world.answer = answer
     guard = world.guard()
@@ -298,11 +298,11 @@ async def test_a_failure_that_is_remembered_holds_nothing_of_what_was_read() -> 
     for _ in range(4):
         gc.collect()
         await asyncio.sleep(0)  # generators are closed by the event loop
-    assert [made() for made in answers] == [None]
+    assert [response() for response in answers] == [None]
 
 
 @pytest.mark.threat(95)
-async def test_name_servers_that_do_not_answer_keep_no_other_work_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_name_servers_delay_no_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     strangers, others = egress.lookups(), egress.lookups()
 
@@ -324,7 +324,7 @@ async def test_name_servers_that_do_not_answer_keep_no_other_work_waiting(monkey
         await asyncio.gather(*waiting)
 
 
-async def test_a_host_that_the_operator_names_is_reached_there_over_real_tls(tmp_path: Path) -> None:
+async def test_a_host_named_by_the_operator_is_reached_over_tls(tmp_path: Path) -> None:
     async with Loopback(tmp_path).serving(answering(b'{"id":"x"}'), "alice.example") as loopback:
         guard = EgressGuard(loopback.network(), clock=lambda: 0.0)
         assert await guard.get(URL) == b'{"id":"x"}'
@@ -352,7 +352,7 @@ async def test_where_a_stranger_says_that_an_agent_is_has_to_be_public(url: str)
     assert reached.server_name == ("stranger.example" if url.startswith("https") else None)
 
 
-async def test_where_a_named_host_is_need_not_be_public_nor_known_to_anybody() -> None:
+async def test_a_named_hosts_address_need_not_be_public() -> None:
     named = Network({"stranger.example": Address("127.0.0.1", 9443)})
     assert await egress.strangers_network(named, "ws://stranger.example/", lookup=World().lookup) is named
     with pytest.raises(Unavailable) as failure:

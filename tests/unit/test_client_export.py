@@ -125,7 +125,7 @@ async def test_a_folder_that_leaves_out_what_was_seen_is_refused(tmp_path: Path)
     registry.attach(release="2")
     async with fetcher(registry, tmp_path / "home") as agent:
         await agent.fetch(uri_of())
-    (newest,) = [i for i, made in registry.statements() if isinstance(made.body, kinds.Handler)][1:]
+    (newest,) = [i for i, statement in registry.statements() if isinstance(statement.body, kinds.Handler)][1:]
     registry.left_out = {newest}
     async with fetcher(registry, tmp_path / "other") as agent:
         export(await agent.fetch(uri_of()), tmp_path / "out")

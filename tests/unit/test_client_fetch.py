@@ -27,7 +27,7 @@ LINE = uri_of().rpartition("/")[0]
 
 
 def wheel_path(registry: SimulatedRegistry) -> str:
-    body = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    body = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler))
     return f"GET /blobs/sha256/{body.wheel.sha256}"
 
 
@@ -36,13 +36,13 @@ BUNDLE = "GET /protocols/alice.example/echo/1.0.bundle"
 
 async def test_a_cold_fetch_is_two_requests_and_keeps_everything(tmp_path: Path) -> None:
     registry = with_echo()
-    told: list[Step] = []
+    steps: list[Step] = []
     async with fetcher(registry, tmp_path) as agent:
-        verified = await agent.fetch(uri_of(), progress=lambda step, said: told.append(step))
+        verified = await agent.fetch(uri_of(), progress=lambda step, detail: steps.append(step))
         assert agent.cached(verified.hash) is verified
         assert await agent.fetch(uri_of()) is verified
     assert registry.requests == [BUNDLE, wheel_path(registry)]
-    assert told == list(Step)
+    assert steps == list(Step)
     locked = Lockfile(tmp_path).read()[LINE]
     assert (locked.publisher, locked.tenure, locked.signer.identity) == (ALICE.did, 1, ALICE.did)
     assert (locked.versions["1.0"].document, locked.versions["1.0"].wheel) == (verified.hash, verified.package.digest)
@@ -185,7 +185,7 @@ async def test_a_hash_is_a_name(tmp_path: Path) -> None:
             assert (await agent.fetch(name)).uri == uri_of()
 
 
-async def test_a_hash_does_not_name_a_protocol_of_the_store_that_has_another_one(tmp_path: Path) -> None:
+async def test_a_hash_names_no_stored_protocol_of_another_hash(tmp_path: Path) -> None:
     registry = with_echo()
     name = "sha256:" + hex_digest(b"another document")
     registry.aliases[name] = [
@@ -198,35 +198,35 @@ async def test_a_hash_does_not_name_a_protocol_of_the_store_that_has_another_one
     assert failure.value.step is Step.DOCUMENT
 
 
-async def test_a_standards_own_uri_is_a_name_when_its_host_publishes_it(tmp_path: Path) -> None:
+async def test_a_standards_uri_is_a_name_if_its_host_publishes_it(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"
-    made = registry.publish("2.0", aliases=(name,), origin="standard")
+    publication = registry.publish("2.0", aliases=(name,), origin="standard")
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     async with fetcher(registry, tmp_path) as agent:
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 
 
 @pytest.mark.threat(24)
-async def test_a_claim_by_another_domain_is_refused_whatever_the_registry_says(tmp_path: Path) -> None:
+async def test_a_claim_by_another_domain_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://www.w3.org/TR/echo"
-    made = registry.publish("2.0", aliases=(name,))
+    publication = registry.publish("2.0", aliases=(name,))
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     assert (await refused_at(1, registry, tmp_path, name)).code == "resolve.ambiguous"
 
 
 async def test_a_claim_that_the_publisher_never_made_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
-    made = registry.publish("2.0")
+    publication = registry.publish("2.0")
     registry.attach("2.0")
-    registry.aliases["https://alice.example/specs/echo"] = [match_of(made)]
+    registry.aliases["https://alice.example/specs/echo"] = [match_of(publication)]
     assert (await refused_at(1, registry, tmp_path, "https://alice.example/specs/echo")).code == "resolve.ambiguous"
 
 
-async def test_a_name_that_is_only_claimed_or_means_two_things_is_refused(tmp_path: Path) -> None:
+async def test_a_claimed_or_ambiguous_name_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     first, second = registry.publish("2.0"), registry.publish("3.0")
     registry.aliases["https://alice.example/a"] = [match_of(first, verified=False)]
@@ -261,14 +261,14 @@ async def test_candidates_are_the_topics_protocols(tmp_path: Path) -> None:
             await agent.candidates("nothing/here")
 
 
-async def test_of_several_registries_each_ones_consensus_goes_before_all_else(tmp_path: Path) -> None:
+async def test_each_registrys_consensus_comes_first(tmp_path: Path) -> None:
     async with fetcher(with_echo(), tmp_path) as agent:
         (view,) = await agent.topic(TOPIC)
         (protocol,) = view.protocols
 
         def at(registry: str, *states: str) -> TopicView:
-            found = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
-            return dataclasses.replace(view, protocols=tuple(found))
+            protocols = (dataclasses.replace(protocol, uri=f"{registry}/{state}", state=state) for state in states)
+            return dataclasses.replace(view, protocols=tuple(protocols))
 
         uris, consensus, _ = ranked([at("a", "consensus", "candidate"), at("b", "provisional"), at("c", "consensus", "dormant")])
         assert uris == ("a/consensus", "c/consensus", "a/candidate", "b/provisional", "c/dormant")

@@ -94,16 +94,16 @@ async def test_a_checkpoint_by_another_key_is_refused(tmp_path: Path) -> None:
 async def test_a_receipt_is_for_its_statement_alone(tmp_path: Path) -> None:
     registry = with_echo()
     head = await head_of(registry, tmp_path)
-    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
     other = signed(kinds.Status(uri_of(), "deprecated"), ALICE, issued=registry.now)
-    receipt = registry.receipt(registry.submit(made.leaf))
-    assert (await head.accept_receipt(receipt, made)).index == registry.size - 1
+    receipt = registry.receipt(registry.submit(statement.leaf))
+    assert (await head.accept_receipt(receipt, statement)).index == registry.size - 1
     with pytest.raises(Untrusted) as error:
         await head.accept_receipt(receipt, other)
     assert error.value.code == "log.inclusion"
 
 
-async def test_a_statement_is_sent_to_a_log_that_promises_enough_copies(tmp_path: Path) -> None:
+async def test_a_statement_goes_to_a_log_with_enough_copies(tmp_path: Path) -> None:
     registry = with_echo()
     head = fetcher(registry, tmp_path, copies=2).head(NAME.origin)
     before = list(registry.leaves)
@@ -115,7 +115,7 @@ async def test_a_statement_is_sent_to_a_log_that_promises_enough_copies(tmp_path
     assert (await head.submit(ALICE.statement(grant(ALICE, 1)))).index == len(before)
 
 
-async def test_a_receipt_that_promises_less_than_the_newest_checkpoint_did_is_refused(tmp_path: Path) -> None:
+async def test_a_receipt_with_fewer_promises_is_refused(tmp_path: Path) -> None:
     registry = with_echo()
     registry.durability = Durability(copies=1)
     head = fetcher(registry, tmp_path, copies=1).head(NAME.origin)

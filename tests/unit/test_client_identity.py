@@ -21,7 +21,7 @@ NAMES = [None, "alice.example", "alice.example:agents:shop"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_gives_the_identity_back_and_only_its_owner_reads_it(tmp_path: Path, name: str | None) -> None:
+def test_a_stored_identity_is_readable_by_its_owner_alone(tmp_path: Path, name: str | None) -> None:
     identity = Identity.create(name)
     path = tmp_path / "home" / "identity.json"
     identity.save(path)
@@ -93,10 +93,10 @@ def test_another_key_is_not_a_did_keys() -> None:
 
 def test_a_statement_verifies_under_its_document() -> None:
     identity = Identity.create("alice.example")
-    made = identity.statement(kinds.Grant("alice.example", "did:wba:bob.example"), log="registry.example", issued=5)
+    record = identity.statement(kinds.Grant("alice.example", "did:wba:bob.example"), log="registry.example", issued=5)
     keys = authentication_keys(identity.did_document(), identity.parsed)
-    assert statement.verify(statement.parse(made.leaf), keys).keys == (identity.public_key,)
-    assert (made.issued, made.log, made.author.text) == (5, "registry.example", identity.did)
+    assert statement.verify(statement.parse(record.leaf), keys).keys == (identity.public_key,)
+    assert (record.issued, record.log, record.author.text) == (5, "registry.example", identity.did)
 
 
 def test_the_document_is_what_anp_e1_readers_look_for() -> None:
@@ -145,15 +145,15 @@ def test_a_log_may_be_some_rotations_behind(tmp_path: Path, bind: bool) -> None:
     first = newest = Identity.create("alice.example:shop", bind=bind)
     for _ in range(7):
         newest = newest.rotated()
-    kept = [pair.id.partition("#")[2] for pair in newest.kept]
-    assert kept == [*(["key-1"] if bind else []), "key-4", "key-5", "key-6", "key-7"]
+    fragments = [pair.id.partition("#")[2] for pair in newest.kept]
+    assert fragments == [*(["key-1"] if bind else []), "key-4", "key-5", "key-6", "key-7"]
     assert newest.did == first.did and newest.key_id.endswith("#key-8")
     newest.save(tmp_path / "identity.json")
     again = Identity.load(tmp_path / "identity.json")
     assert [(pair.id, pair.public) for pair in again.kept] == [(pair.id, pair.public) for pair in newest.kept]
 
 
-def test_a_bound_did_stays_bound_to_its_first_key_through_rotations() -> None:
+def test_a_bound_did_keeps_its_first_key() -> None:
     first = Identity.create("alice.example:shop", bind=True)
     assert first.did == f"did:wba:alice.example:shop:{bound_segment(first.public_key)}"
     third = first.rotated().rotated()
@@ -205,12 +205,12 @@ def test_services_stand_in_the_document_and_under_its_proof() -> None:
 
 
 @pytest.mark.parametrize(
-    "kept", [{}, [{}], [{"key": "did:wba:bob.example#key-1", "seed": "A" * 43 + "="}], [{"key": "x", "seed": ""}]]
+    "stored_keys", [{}, [{}], [{"key": "did:wba:bob.example#key-1", "seed": "A" * 43 + "="}], [{"key": "x", "seed": ""}]]
 )
-def test_kept_keys_that_do_not_belong_are_refused(tmp_path: Path, kept: object) -> None:
+def test_kept_keys_that_do_not_belong_are_refused(tmp_path: Path, stored_keys: object) -> None:
     path = tmp_path / "identity.json"
     Identity.create("alice.example").save(path)
-    value = {**json.loads(path.read_text()), "kept": kept}
+    value = {**json.loads(path.read_text()), "kept": stored_keys}
     path.write_text(json.dumps(value, sort_keys=True, separators=(",", ":")))
     with pytest.raises(Malformed):
         Identity.load(path)

@@ -50,7 +50,7 @@ def learn(memory: SeenLeaves, *leaves: SeenLeaf, keep: Callable[[], set[str]] = 
     return memory.learn(ORIGIN, leaves, (), check=accept, keep=keep)
 
 
-def test_what_was_learned_is_found_under_its_names_also_by_another_process(tmp_path: Path) -> None:
+def test_another_process_reads_the_memory_by_name(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path)
     assert memory.about(ORIGIN, {f"protocol/{URI}"}) == [] and not list(tmp_path.iterdir()), "reading makes nothing"
     leaves = [publish(5), leaf(7, kinds.Status(URI, "deprecated")), identity(3, "alice.example")]
@@ -63,7 +63,7 @@ def test_what_was_learned_is_found_under_its_names_also_by_another_process(tmp_p
     assert stat.S_IMODE((tmp_path / "seen.db").stat().st_mode) == 0o600
 
 
-def test_a_newer_statement_takes_the_place_of_an_older_one_and_never_the_other_way(tmp_path: Path) -> None:
+def test_only_a_newer_statement_replaces_an_older_one(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path)
     old, new = leaf(7, kinds.Status(URI, "revoked")), leaf(9, kinds.Status(URI, "active"), note=b"another checkpoint")
     other_author = leaf(8, kinds.Status(URI, "yanked", wheel="1" * 64), domain_signer("bob.example"))
@@ -97,15 +97,15 @@ def test_what_the_check_refuses_is_not_learned(tmp_path: Path) -> None:
 
 def test_what_another_process_learns_between_is_checked_too(tmp_path: Path) -> None:
     memory, other = SeenLeaves(tmp_path), SeenLeaves(tmp_path)
-    told: list[int] = []
+    sizes: list[int] = []
 
     def check(seen: list[SeenLeaf]) -> None:
-        told.append(len(seen))
-        if len(told) == 1:
+        sizes.append(len(seen))
+        if len(sizes) == 1:
             learn(other, leaf(9, kinds.Status(URI, "revoked")))
 
     memory.learn(ORIGIN, [publish(5)], {f"protocol/{URI}"}, check=check)
-    assert told == [0, 1]
+    assert sizes == [0, 1]
 
 
 def test_the_version_tells_that_anything_changed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_version_tells_that_anything_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.threat(19)
-def test_what_was_learned_first_falls_out_first_but_for_what_is_to_be_kept(tmp_path: Path) -> None:
+def test_the_oldest_memory_is_dropped_unless_kept(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_leaves=40)
     for index in range(10, 110):
         learn(memory, identity(index, f"d{index}.example"), keep=lambda: {"identity/did:wba:d10.example"})
@@ -142,7 +142,7 @@ def test_what_is_kept_is_bounded_as_well(tmp_path: Path, monkeypatch: pytest.Mon
     for index in range(10, 60):
         wheel = kinds.Blob(f"{index:064}", 1)
         learn(memory, leaf(index, kinds.Handler(URI, "0" * 64, "x.whl", wheel, "x:y", BLOB)), keep=lambda: {subject})
-    indexes = [found.index for found in memory.about(ORIGIN, {subject})]
+    indexes = [entry.index for entry in memory.about(ORIGIN, {subject})]
     assert indexes[0] == 5 and indexes[-8:] == list(range(52, 60)) and len(indexes) <= 17
 
 
@@ -165,7 +165,7 @@ def test_what_was_taken_back_is_never_forgotten(tmp_path: Path, state: Literal["
 
 
 @pytest.mark.threat(19)
-def test_revocations_are_bounded_and_the_one_that_is_too_many_is_refused(tmp_path: Path) -> None:
+def test_revocations_are_bounded_and_one_more_is_refused(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_leaves=4, max_taken_back=8)
     for index in range(8):
         learn(memory, leaf(10 + index, kinds.Status(f"{URI}.{index}", "revoked")))
@@ -192,11 +192,11 @@ def test_the_topic_of_what_is_kept_and_the_parameters_are_kept(tmp_path: Path, m
     assert memory.about(ORIGIN, {"parameters"}) == [announced] and memory.about(ORIGIN, {"topic/another/topic"}) == []
     for index in range(210, 260):
         learn(memory, publish(index, f"{URI}.{index}"), keep=lambda: {f"protocol/{URI}"})
-    left = [found.index for found in memory.about(ORIGIN, {"topic/demo/echo"})]
+    left = [entry.index for entry in memory.about(ORIGIN, {"topic/demo/echo"})]
     assert 4 in left and left[-1] == 259 and len(left) < 50, "the decision stays, however much is published"
 
 
-def test_what_is_used_is_forgotten_later_and_a_use_is_rarely_a_write(tmp_path: Path) -> None:
+def test_use_postpones_forgetting_and_seldom_writes(tmp_path: Path) -> None:
     now = 10**18
     memory = SeenLeaves(tmp_path, max_leaves=40, clock=lambda: now)
     first, used = identity(3, "first.example"), identity(4, "used.example")
@@ -234,7 +234,7 @@ def test_a_reader_does_not_wait_for_a_process_that_writes(tmp_path: Path) -> Non
     assert memory.learn(ORIGIN, [leaf(7, kinds.Status(URI, "active"))], (), check=check)
 
 
-def test_bytes_are_bounded_too_and_one_registry_costs_another_nothing(tmp_path: Path) -> None:
+def test_bytes_are_bounded_for_each_registry(tmp_path: Path) -> None:
     memory = SeenLeaves(tmp_path, max_bytes=64 * 1024)
     memory.learn("other.example", [publish(5)], (), check=accept, keep=set)
     for index in range(10, 300):
@@ -295,14 +295,14 @@ def writer(home: Path, first: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.deep
-def test_two_processes_learn_at_once_and_one_that_is_killed_loses_nothing_it_had_learned(tmp_path: Path) -> None:
+def test_two_processes_and_a_kill_lose_no_memory(tmp_path: Path) -> None:
     one, other = writer(tmp_path, 100), writer(tmp_path, 200)
     assert one.stdout is not None and other.stdout is not None
-    told = [int(one.stdout.readline()) for _ in range(10)]
+    indexes = [int(one.stdout.readline()) for _ in range(10)]
     one.send_signal(signal.SIGKILL)
-    told += [int(line) for line in one.stdout.read().split()]
-    told += [int(line) for line in other.stdout.read().split()]
+    indexes += [int(line) for line in one.stdout.read().split()]
+    indexes += [int(line) for line in other.stdout.read().split()]
     assert (one.wait(), other.wait()) == (-signal.SIGKILL, 0)
     memory = SeenLeaves(tmp_path)
-    assert all(memory.about(ORIGIN, {f"identity/did:wba:d{number}.example"}) for number in told) and len(told) >= 50
+    assert all(memory.about(ORIGIN, {f"identity/did:wba:d{number}.example"}) for number in indexes) and len(indexes) >= 50
     assert learn(memory, identity(300, "d300.example"))

@@ -60,13 +60,11 @@ def test_the_environment_describes_a_network(tmp_path: Path, monkeypatch: pytest
         Network.from_environment()
 
 
-def test_commands_take_the_network_of_the_environment_unless_they_are_given_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[Network] = []
+def test_commands_take_the_network_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    networks: list[Network] = []
 
     def command(*, options: Options = Options()) -> None:
-        found.append(options.network)
+        networks.append(options.network)
 
     monkeypatch.setenv("TREATY_RESOLVE", "shop.example=127.0.0.1:9443 buyer.example=[::1]:80")
     monkeypatch.setenv("TREATY_CA", str(tmp_path / "ca.pem"))
@@ -74,7 +72,7 @@ def test_commands_take_the_network_of_the_environment_unless_they_are_given_anot
     app.default(command)
     app([])
     app(["--resolve", "shop.example=127.0.0.1:1", "--ca", "other.pem"])
-    assert found == [Network.from_environment(), Network({"shop.example": Address("127.0.0.1", 1)}, Path("other.pem"))]
+    assert networks == [Network.from_environment(), Network({"shop.example": Address("127.0.0.1", 1)}, Path("other.pem"))]
 
 
 def test_a_missing_or_broken_authority_is_told(tmp_path: Path) -> None:

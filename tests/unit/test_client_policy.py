@@ -29,11 +29,11 @@ def test_by_default_nothing_runs_and_nothing_is_told() -> None:
 
 
 def test_publishers_are_named_and_may_be_pinned_to_a_tenure() -> None:
-    chosen = Policy([ALICE, "did:wba:bob.example"], tenures={ALICE: 2})
-    assert chosen.publishers == (ALICE, "did:wba:bob.example")
-    assert [chosen.admits_publisher(ALICE, tenure) for tenure in (1, 2, 3)] == [False, True, False]
-    assert chosen.admits_publisher("did:wba:bob.example", 7)
-    assert not chosen.admits_publisher("did:web:alice.example", 2)
+    policy = Policy([ALICE, "did:wba:bob.example"], tenures={ALICE: 2})
+    assert policy.publishers == (ALICE, "did:wba:bob.example")
+    assert [policy.admits_publisher(ALICE, tenure) for tenure in (1, 2, 3)] == [False, True, False]
+    assert policy.admits_publisher("did:wba:bob.example", 7)
+    assert not policy.admits_publisher("did:web:alice.example", 2)
 
 
 def test_registries_are_all_or_those_named() -> None:

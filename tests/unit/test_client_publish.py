@@ -71,7 +71,7 @@ async def done(publisher: Publisher, project: Project, **options: Any) -> list[P
     return [step async for step in publisher.publish(project, **{"allow_uncovered": True, **options})]
 
 
-async def test_a_project_is_published_attested_attached_and_can_be_fetched(registry: SimulatedRegistry, tmp_path: Path) -> None:
+async def test_a_published_and_attested_project_can_be_fetched(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project = project_in(tmp_path / "project")
     steps = await done(publisher(registry, tmp_path / "home"), project)
     uri = uri_of(name="ping")
@@ -84,7 +84,9 @@ async def test_a_project_is_published_attested_attached_and_can_be_fetched(regis
     assert verified.package.digest == steps[0].digest == steps[4].digest
     assert canonical.hex_digest(verified.attestation) == steps[3].digest
     assert verified.hash == steps[2].digest
-    indexes = {type(made.body): index for index, made in registry.statements() if getattr(made.body, "uri", "") == uri}
+    indexes = {
+        type(statement.body): index for index, statement in registry.statements() if getattr(statement.body, "uri", "") == uri
+    }
     assert (steps[2].index, steps[4].index) == (indexes[kinds.Publish], indexes[kinds.Handler])
     assert TrustedRegistries(tmp_path / "home").get(ORIGIN).seen == registry.checkpoint()
 
@@ -99,16 +101,16 @@ async def test_publishing_again_adds_nothing(registry: SimulatedRegistry, tmp_pa
     assert registry.leaves == before
 
 
-async def test_the_aliases_of_a_project_are_claimed_and_its_id_is_found_with_the_proof(
-    registry: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_claimed_aliases_resolve_to_the_id_with_a_proof(registry: SimulatedRegistry, tmp_path: Path) -> None:
     id = "anp:protocol:ping:1.0"
     project = project_in(tmp_path / "project", aliases=[id, "https://ping.example/spec"])
     await done(publisher(registry, tmp_path / "home"), project)
-    (made,) = [made for _, made in registry.statements() if getattr(made.body, "uri", "") == uri_of(name="ping")][:1]
-    assert isinstance(made.body, kinds.Publish)
-    assert made.body.aliases == project.aliases == (id, "https://ping.example/spec")
-    registry.aliases[id] = [match_of(made, verified=False)]
+    (statement,) = [
+        statement for _, statement in registry.statements() if getattr(statement.body, "uri", "") == uri_of(name="ping")
+    ][:1]
+    assert isinstance(statement.body, kinds.Publish)
+    assert statement.body.aliases == project.aliases == (id, "https://ping.example/spec")
+    registry.aliases[id] = [match_of(statement, verified=False)]
     async with fetcher(registry, tmp_path / "agent") as agent:
         names = PolicyNames(agent)
         located = await names.locate(id)
@@ -125,7 +127,7 @@ async def test_an_interrupted_run_is_taken_up(registry: SimulatedRegistry, tmp_p
     assert [step.what for step in steps] == ["built", "tried", "found-published", "attested", "attached"]
 
 
-async def test_somebody_elses_statement_about_the_same_wheel_is_not_mine(registry: SimulatedRegistry, tmp_path: Path) -> None:
+async def test_a_foreign_statement_on_a_wheel_is_not_mine(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project = project_in(tmp_path / "project")
     services, registry.services = registry.services, "http://127.0.0.1:9"
     with pytest.raises(Unavailable):
@@ -191,9 +193,7 @@ async def test_a_handler_that_breaks_the_rules_publishes_nothing(registry: Simul
     assert registry.leaves == before and registry.requests == []
 
 
-async def test_an_authority_that_the_genesis_does_not_pin_gets_nothing_to_sign(
-    registry: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_an_unpinned_authority_gets_nothing_to_sign(registry: SimulatedRegistry, tmp_path: Path) -> None:
     def tamper(path: str, body: bytes) -> bytes:
         if path != "/trust-config.json":
             return body
@@ -208,16 +208,14 @@ async def test_an_authority_that_the_genesis_does_not_pin_gets_nothing_to_sign(
     assert not any(isinstance(m.body, kinds.Handler) and m.body.uri == uri_of(name="ping") for _, m in registry.statements())
 
 
-async def test_a_registry_that_only_says_it_logged_something_is_noticed(registry: SimulatedRegistry, tmp_path: Path) -> None:
+async def test_a_false_claim_of_logging_is_noticed(registry: SimulatedRegistry, tmp_path: Path) -> None:
     registry.tamper = lambda path, body: registry.receipt(0) if path == "/statements" else body
     with pytest.raises(Untrusted) as error:
         await done(publisher(registry, tmp_path / "home"), project_in(tmp_path / "project", handler=False))
     assert error.value.code == "log.inclusion"
 
 
-async def test_a_handler_without_vectors_is_not_published_unless_its_author_says_so(
-    registry: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_a_handler_without_vectors_needs_its_authors_consent(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project, before = project_in(tmp_path / "project"), list(registry.leaves)
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), project, allow_uncovered=False)
@@ -239,9 +237,9 @@ async def test_a_dry_run_does_all_but_the_submission(registry: SimulatedRegistry
     steps = await done(publisher(registry, tmp_path / "home"), project, **options)
     assert [step.what for step in steps] == ["built", "tried", "found-published"]
     other = project_in(tmp_path / "other", handler=False)
-    taken = dataclasses.replace(other, name=project.name, version=project.version)
+    renamed = dataclasses.replace(other, name=project.name, version=project.version)
     with pytest.raises(Conflict):
-        await done(publisher(registry, tmp_path / "home"), taken, **options)
+        await done(publisher(registry, tmp_path / "home"), renamed, **options)
     assert registry.leaves == published
 
 
@@ -284,9 +282,7 @@ async def test_a_breaking_change_needs_the_next_major_version(registry: Simulate
     assert registry.leaves == before
 
 
-async def test_an_added_optional_member_continues_a_version_and_a_withdrawn_one_is_not_compared(
-    registry: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_an_added_optional_member_continues_a_version(registry: SimulatedRegistry, tmp_path: Path) -> None:
     await done(publisher(registry, tmp_path / "home"), load_project(GREETING))
     added = version_of_greeting(
         tmp_path / "added",
@@ -304,7 +300,7 @@ async def test_an_added_optional_member_continues_a_version_and_a_withdrawn_one_
     assert (await done(publisher(registry, tmp_path / "home"), same, dry_run=True))[2].said == "with 1.0: no change"
 
 
-async def test_a_document_that_is_not_that_of_its_manifest_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:
+async def test_a_document_of_another_manifest_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project, before = version_of_greeting(tmp_path / "greeting", "1.0"), list(registry.leaves)
     stale = dataclasses.replace(project, document=project.document.replace(b'"maxLength": 100', b'"maxLength": 99'))
     with pytest.raises(Refused) as refusal:
@@ -317,6 +313,6 @@ async def test_a_reader_replays_the_published_vectors(registry: SimulatedRegistr
     await done(publisher(registry, tmp_path / "home"), load_project(GREETING), allow_uncovered=False)
     async with fetcher(registry, tmp_path / "agent") as agent:
         verified = await agent.fetch(uri_of(name="greeting"))
-    found = await check_package(verified.package)
-    assert found.passed
-    assert [vector.name for vector in found.vectors] == ["guest-errors.json", "guest.json", "host-errors.json", "host.json"]
+    report = await check_package(verified.package)
+    assert report.passed
+    assert [vector.name for vector in report.vectors] == ["guest-errors.json", "guest.json", "host-errors.json", "host.json"]

@@ -66,7 +66,7 @@ def test_another_dids_document_is_refused() -> None:
         read_did_document(parse_did("did:web:alice.example"), json.dumps(identity.did_document()).encode())
 
 
-async def test_a_did_with_a_port_is_fetched_there_by_an_agent_and_not_by_a_registry(tmp_path: Path) -> None:
+async def test_only_an_agent_fetches_a_did_at_a_port(tmp_path: Path) -> None:
     identity = Identity.create("alice.example%3A8443:shop")
     data = json.dumps(identity.did_document()).encode()
     async with Loopback(tmp_path).serving(answering(data), "alice.example") as loopback:
@@ -79,20 +79,20 @@ async def test_a_did_with_a_port_is_fetched_there_by_an_agent_and_not_by_a_regis
 
 
 async def test_a_port_that_is_allowed_is_the_one_that_is_asked(tmp_path: Path) -> None:
-    asked = []
+    addresses = []
 
     async def lookup(host: str) -> list[str]:
         return ["93.184.215.14"]
 
     def transport(address: Address) -> httpx.AsyncBaseTransport:
-        asked.append(address)
+        addresses.append(address)
         return httpx.MockTransport(lambda request: httpx.Response(404, stream=httpx.ByteStream(b"")))
 
     guard = EgressGuard(Network(), lookup=lookup, transport=transport, other_ports=True, interval=0)
     for text in ("did:wba:alice.example%3A8443:shop", "did:web:alice.example"):
         with pytest.raises(NotFound):
             await fetch_did_document(parse_did(text), guard)
-    assert asked == [Address("93.184.215.14", 8443), Address("93.184.215.14", 443)]
+    assert addresses == [Address("93.184.215.14", 8443), Address("93.184.215.14", 443)]
 
 
 @pytest.mark.parametrize("value", [True, None, "true", 1])
@@ -114,14 +114,14 @@ def test_a_deactivated_document_is_refused(value: object) -> None:
         ({"assertionMethod": []}, "not by the key"),
     ],
 )
-def test_the_document_of_a_bound_did_counts_with_the_proof_of_its_key_alone(change: dict[str, object], reason: str) -> None:
+def test_a_bound_dids_document_needs_its_keys_proof(change: dict[str, object], reason: str) -> None:
     identity = Identity.create("alice.example", bind=True)
     data = json.dumps({**identity.did_document(), **change}).encode()
     with pytest.raises(Unauthorized, match=reason):
         read_did_document(identity.parsed, data)
 
 
-def test_whoever_controls_the_host_alone_does_not_speak_for_a_bound_did() -> None:
+def test_control_of_the_host_alone_speaks_for_no_bound_did() -> None:
     identity, mallory = Identity.create("alice.example", bind=True), Identity.create("mallory.example", bind=True)
     forged = Identity(f"{mallory.did}", mallory.key_id, mallory.private_key).did_document()
     text = json.dumps(forged).replace(mallory.did, identity.did)
@@ -147,10 +147,10 @@ class Hosts:
 async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did = hosts.identity.parsed
-    for now, asked in ((0.0, 1), (MAX_AGE - 1, 1), (MAX_AGE, 2)):
+    for now, count in ((0.0, 1), (MAX_AGE - 1, 1), (MAX_AGE, 2)):
         hosts.now = now
         assert (await hosts.resolver.resolve(did)).keys == {hosts.identity.key_id: hosts.identity.public_key}
-        assert hosts.asked == asked
+        assert hosts.asked == count
     assert await hosts.resolver.document(did.text) == hosts.identity.did_document()
     hosts.now, hosts.error = 2 * MAX_AGE, Unavailable("egress.unreachable", "No.")
     for _ in range(2):
@@ -160,18 +160,18 @@ async def test_a_document_is_remembered_for_its_age_and_not_longer() -> None:
     assert (await hosts.resolver.resolve(did)).did == did
 
 
-async def test_a_document_without_the_key_is_fetched_again_but_not_at_once() -> None:
+async def test_a_document_without_the_key_is_fetched_again_later() -> None:
     hosts = Hosts(Identity.create("alice.example"))
-    did, former = hosts.identity.parsed, hosts.identity
+    did, first_identity = hosts.identity.parsed, hosts.identity
     await hosts.resolver.resolve(did)
-    hosts.identity = former.rotated()
-    assert former.key_id in (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys
+    hosts.identity = first_identity.rotated()
+    assert first_identity.key_id in (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys
     hosts.now = REFETCH_AGE
     assert (await hosts.resolver.resolve(did, listing=hosts.identity.key_id)).keys.keys() == {hosts.identity.key_id}
     assert hosts.asked == 2
 
 
-async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> None:
+async def test_a_failing_host_does_not_erase_a_good_document() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did = hosts.identity.parsed
     await hosts.resolver.resolve(did)
@@ -181,7 +181,7 @@ async def test_a_host_that_fails_does_not_make_a_good_document_forgotten() -> No
     assert (await hosts.resolver.resolve(did)).did == did
 
 
-async def test_a_host_without_a_document_refuses_nothing_and_is_asked_again() -> None:
+async def test_a_host_without_a_document_is_asked_again() -> None:
     hosts = Hosts(Identity.create("alice.example"))
     did, hosts.error = hosts.identity.parsed, NotFound("egress.not-found", "There is no document.")
     for _ in range(2):
@@ -215,7 +215,7 @@ async def test_a_did_key_is_its_own_document() -> None:
 @pytest.mark.sample(1)
 @pytest.mark.threat(95)
 @pytest.mark.parametrize("usable", [True, False])
-async def test_strangers_documents_take_no_more_memory_than_their_bytes(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_documents_take_their_bytes_of_memory(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is 60 KB of empty lists, which are twenty times as large when they are parsed."""
     monkeypatch.setattr(did_documents, "_REMEMBERED_BYTES", 300_000)
     stuffing = "[" + ",".join(["[]"] * 20_000) + "]"
@@ -226,12 +226,12 @@ async def test_strangers_documents_take_no_more_memory_than_their_bytes(usable: 
             del document["authentication"]
         return read_did_document(did, f'{json.dumps(document)[:-1]},"stuffing":{stuffing}}}'.encode())
 
-    asked = DidResolver(fetch)
+    resolver = DidResolver(fetch)
     tracemalloc.start()
     try:
         for number in range(20):
             with nullcontext() if usable else pytest.raises(Malformed):
-                await asked.resolve(parse_did(f"did:wba:evil.example:{number}"))
+                await resolver.resolve(parse_did(f"did:wba:evil.example:{number}"))
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] < 1_000_000
     finally:

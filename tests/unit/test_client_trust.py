@@ -73,7 +73,7 @@ def test_what_is_trusted_is_found_by_its_origin(tmp_path: Path) -> None:
     assert registries.get(NAME.origin).seen is None
 
 
-def test_another_url_keeps_what_was_seen_and_another_key_is_refused(tmp_path: Path) -> None:
+def test_another_url_keeps_its_memory_unless_the_key_differs(tmp_path: Path) -> None:
     registries = TrustedRegistries(tmp_path)
     registries.add(NAME)
     assert registries.advance(NAME.origin, None, b"note")

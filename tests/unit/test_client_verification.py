@@ -112,13 +112,13 @@ def test_offline_any_age_will_do() -> None:
 
 def test_a_withdrawn_card_costs_only_the_card() -> None:
     registry = with_echo()
-    made = next(made.body for _, made in registry.statements() if isinstance(made.body, kinds.Publish))
-    registry.withdrawn.add(made.card.sha256)
+    statement = next(statement.body for _, statement in registry.statements() if isinstance(statement.body, kinds.Publish))
+    registry.withdrawn.add(statement.card.sha256)
     assert proven(registry).card is None
 
 
 @pytest.mark.parametrize("document", [b"\xff", b" ", b"\xef\xbb\xbf# Echo", b"# E\0cho"])
-def test_a_document_that_is_no_text_is_refused_though_its_publisher_signed_it(document: bytes) -> None:
+def test_a_signed_document_that_is_no_text_is_refused(document: bytes) -> None:
     registry = with_echo()
     registry.publish("2.0", document=document)
     uri = parse_protocol_uri(uri_of("2.0"))
@@ -127,7 +127,7 @@ def test_a_document_that_is_no_text_is_refused_though_its_publisher_signed_it(do
     assert (failure.value.step, failure.value.code.split(".")[0]) == (5, "document")
 
 
-def test_a_did_key_publishes_in_its_own_namespace_without_an_identity() -> None:
+def test_a_did_key_publishes_in_its_namespace() -> None:
     registry = with_echo()
     carol = key_signer("carol")
     registry.publish(signer=carol)
@@ -150,20 +150,20 @@ def test_a_status_of_one_handler_is_not_one_of_the_protocol() -> None:
     registry = with_echo()
     registry.attach(signer=BOB, release="2")
     wheel = next(
-        made.body.wheel
-        for _, made in registry.statements()
-        if isinstance(made.body, kinds.Handler) and made.author.text == BOB.did
+        statement.body.wheel
+        for _, statement in registry.statements()
+        if isinstance(statement.body, kinds.Handler) and statement.author.text == BOB.did
     )
     registry.add(kinds.Status(uri_of(), "revoked", wheel=wheel.sha256), BOB)
     assert proven(registry).status is None
     assert proven(registry).handler.status is None
     with pytest.raises(VerificationFailed) as failure:
-        judged = proven(registry, Policy([BOB.did]))
-        verify_handler(judged, registry.blobs[wheel.sha256], POLICY, bundle=b"")
+        proof = proven(registry, Policy([BOB.did]))
+        verify_handler(proof, registry.blobs[wheel.sha256], POLICY, bundle=b"")
     assert failure.value.step == 9
 
 
-def test_a_strangers_status_of_somebody_elses_wheel_counts_for_nothing() -> None:
+def test_a_strangers_status_of_a_wheel_does_not_count() -> None:
     registry = with_echo()
     wheel = proven(registry).handler.body.wheel.sha256
     registry.force(signed(kinds.Status(uri_of(), "revoked", wheel=wheel), BOB, issued=registry.now).leaf)
@@ -243,7 +243,7 @@ def test_the_documents_state_in_its_topic_is_told() -> None:
     assert verified.election == "consensus"
 
 
-def test_statements_after_a_decision_are_judged_by_the_facts_before_it() -> None:
+def test_statements_after_a_decision_are_judged_by_earlier_facts() -> None:
     registry = decided()
     registry.add(kinds.Status(uri_of(), "deprecated"), ALICE)
     assert proven(registry).status == kinds.Status(uri_of(), "deprecated")
@@ -252,9 +252,9 @@ def test_statements_after_a_decision_are_judged_by_the_facts_before_it() -> None
 def redecided(registry: SimulatedRegistry, signer: Signer = OPERATOR, **changes: Any) -> SimulatedRegistry:
     """A fork in which the topic's newest decision says something else."""
     index, body = next(
-        (index, made.body)
-        for index, made in reversed(registry.statements())
-        if isinstance(made.body, kinds.Decision) and made.body.topic == TOPIC
+        (index, statement.body)
+        for index, statement in reversed(registry.statements())
+        if isinstance(statement.body, kinds.Decision) and statement.body.topic == TOPIC
     )
     return registry.rewritten(index, signed(msgspec.structs.replace(body, **changes), signer, issued=registry.now).leaf)
 
@@ -272,7 +272,7 @@ def test_a_decision_over_leaves_to_come_is_refused() -> None:
     assert (failure.value.step, failure.value.code) == (4, "decision.rule")
 
 
-def test_consistency_is_proved_from_the_newest_seen_whatever_the_sizes() -> None:
+def test_consistency_is_proved_from_the_newest_seen_head() -> None:
     registry = with_echo()
     sizes = range(1, len(registry.leaves) + 1)
     for seen_size in sizes:
@@ -307,7 +307,7 @@ def test_a_smaller_checkpoint_needs_a_bridge() -> None:
         assert failure.value.step == 2
 
 
-def test_a_topic_lists_the_consensus_first_and_nothing_that_was_taken_back() -> None:
+def test_a_topic_lists_the_consensus_and_nothing_withdrawn() -> None:
     registry = with_echo()
     for version in ("2.0", "3.0", "4.0"):
         registry.publish(version)
@@ -335,7 +335,7 @@ def topic_of(registry: SimulatedRegistry) -> TopicView:
     return view_topic(bundle, TOPIC, prove(bundle, TRUSTED, POLICY, now=registry.now))
 
 
-def test_a_handler_that_was_taken_back_does_not_take_its_protocol_with_it() -> None:
+def test_a_withdrawn_handler_leaves_its_protocol() -> None:
     registry = with_echo()
     registry.add(kinds.Status(uri_of(), "yanked", wheel=proven(registry).handler.body.wheel.sha256), ALICE)
     assert [protocol.uri for protocol in topic_of(registry).protocols] == [uri_of()]
@@ -352,7 +352,7 @@ def test_a_topic_is_ordered_by_what_was_decided(state: kinds.State, place: int) 
     assert (view.epoch, view.protocols[place].state) == (1, state)
 
 
-def test_older_versions_of_the_elected_line_follow_the_version_to_speak() -> None:
+def test_older_versions_follow_the_elected_one() -> None:
     registry = decided()
     elected, candidate = "3.2", "9.0"
     for version, base in (("3.0", None), ("3.1", "3.0"), (elected, "3.1"), (candidate, None), ("3.3", elected), ("4.0", elected)):

@@ -52,7 +52,7 @@ async def test_ballots_follow_each_other(tmp_path: Path) -> None:
         assert (done.ballot.seq, done.ballot.tiers, done.epoch) == (seq, expected, 0) and done.delivery.receipt is not None
         assert registry.leaves[done.delivery.receipt.index] == done.statement.leaf
         assert done.delivery.receipt.verify(done.statement.leaf, NAME.key).checkpoint.size == registry.size
-    assert sum(isinstance(made.body, kinds.Ballot) for _, made in registry.statements()) == 4
+    assert sum(isinstance(statement.body, kinds.Ballot) for _, statement in registry.statements()) == 4
 
 
 async def test_a_ballot_is_a_witness(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_a_ballot_is_a_witness(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tiers", [("nonsense",), ("",), (uri_of("9.9"),), (uri_of() + ",",)])
-async def test_a_choice_that_is_none_is_refused_before_anything_is_sent(tmp_path: Path, tiers: tuple[str, ...]) -> None:
+async def test_an_impossible_choice_is_refused_before_sending(tmp_path: Path, tiers: tuple[str, ...]) -> None:
     registry = with_echo()
     with pytest.raises(NotFound, match="Vote for"):
         await cast(registry, tmp_path, *tiers)
@@ -70,7 +70,7 @@ async def test_a_choice_that_is_none_is_refused_before_anything_is_sent(tmp_path
 
 
 @pytest.mark.parametrize("by_hash", [False, True])
-async def test_a_vote_for_a_withdrawn_protocol_names_the_reason_and_is_not_sent(tmp_path: Path, by_hash: bool) -> None:
+async def test_a_vote_for_a_withdrawn_protocol_is_not_sent(tmp_path: Path, by_hash: bool) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.add(kinds.Status(uri_of(), "revoked", successor=uri_of("2.0")), ALICE)
@@ -116,10 +116,10 @@ class Stampers(Network):
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         assert (request.method, request.url.path) == ("POST", "/add-statement")
-        made = self.hosts[request.url.host]
-        if isinstance(made, int):
-            return httpx.Response(made, stream=httpx.ByteStream(b'{"code":"quota.sender"}'))
-        return httpx.Response(200, stream=httpx.ByteStream(made(request.content)))
+        host = self.hosts[request.url.host]
+        if isinstance(host, int):
+            return httpx.Response(host, stream=httpx.ByteStream(b'{"code":"quota.sender"}'))
+        return httpx.Response(200, stream=httpx.ByteStream(host(request.content)))
 
 
 def stamping_by(home: Path, *hosts: Callable[[bytes], bytes] | int) -> Stamping:
@@ -138,7 +138,7 @@ def stamps(number: int, *, after: float = 0.0) -> Callable[[bytes], bytes]:
 
 
 @pytest.mark.threat(361)
-async def test_a_ballot_is_stamped_before_the_registry_gets_it_and_outlives_its_silence(tmp_path: Path) -> None:
+async def test_a_ballot_is_stamped_before_the_registry_gets_it(tmp_path: Path) -> None:
     registry, stamping = with_echo(), stamping_by(tmp_path, stamps(0), 503, stamps(2))
     done = (await cast(registry, tmp_path, uri_of(), stamping=stamping)).delivery
     assert done.receipt is not None and list(done.stamps) == [WITNESSES[0].name, WITNESSES[2].name] and done.failure is None

@@ -44,7 +44,7 @@ async def test_only_what_was_said_is_withdrawn(tmp_path: Path) -> None:
     assert not any(request.startswith("POST") for request in registry.requests)
 
 
-async def test_a_name_that_is_no_did_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_a_name_that_is_no_did_is_refused_before_sending(tmp_path: Path) -> None:
     registry = with_echo()
     with pytest.raises(Malformed):
         await say(registry, tmp_path, "bob.example")

@@ -64,12 +64,12 @@ LIMIT = {"type": "integer"}
     ],
 )  # fmt: skip
 def test_a_change_of_an_operation(change: dict[str, Any], is_breaking: bool, fact: str) -> None:
-    [found] = operation_changes([OLD], [msgspec.structs.replace(OLD, **change)])
-    assert found.change == "changed" and found.is_breaking == is_breaking
-    assert [str(each) for each in found.facts if str(each).startswith(fact)]
+    [difference] = operation_changes([OLD], [msgspec.structs.replace(OLD, **change)])
+    assert difference.change == "changed" and difference.is_breaking == is_breaking
+    assert [str(each) for each in difference.facts if str(each).startswith(fact)]
 
 
 def test_a_removed_operation_breaks_and_an_added_one_does_not() -> None:
     other = msgspec.structs.replace(OLD, name="ask")
     assert operation_changes([OLD], [OLD]) == []
-    assert [(found.name, found.is_breaking) for found in operation_changes([OLD], [other])] == [("ask", False), ("find", True)]
+    assert [(change.name, change.is_breaking) for change in operation_changes([OLD], [other])] == [("ask", False), ("find", True)]

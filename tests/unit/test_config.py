@@ -72,17 +72,17 @@ def in_code(key: str, value: Any) -> AgentConfig:
             return ContextInfo(**{field: new if field == name else getattr(tree, field) for field in tree.__struct_fields__})
         return dataclasses.replace(tree, **{name: new})
 
-    made: AgentConfig = changed(AgentConfig(), key.split("."))
-    return made
+    config: AgentConfig = changed(AgentConfig(), key.split("."))
+    return config
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_each_key_is_reached_from_the_file_and_from_code(tmp_path: Path, key: str) -> None:
     value = other(key)
     expected = tmp_path / value if key in ("transcripts", "recordings") else value
-    found, made = load(tmp_path, toml(key, value)), in_code(key, expected)
+    loaded, direct = load(tmp_path, toml(key, value)), in_code(key, expected)
     assert value != DEFAULTS[key]
-    assert dict(settings(found)) == dict(settings(made)) == {**DEFAULTS, key: expected}
+    assert dict(settings(loaded)) == dict(settings(direct)) == {**DEFAULTS, key: expected}
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -93,7 +93,7 @@ def test_a_value_of_another_type_is_refused_by_name(tmp_path: Path, key: str) ->
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if type(DEFAULTS[key]) in (int, float)])
-def test_a_number_out_of_its_range_is_refused_in_the_file_and_in_code(tmp_path: Path, key: str) -> None:
+def test_a_number_out_of_range_is_refused(tmp_path: Path, key: str) -> None:
     kind = type(DEFAULTS[key])
     for bad in (kind(-1), kind(2**53 + 2), *((float("nan"),) if kind is float else ())):
         text = toml(key, bad).replace("NaN", "nan")
@@ -175,7 +175,7 @@ def test_the_policy_comes_from_its_own_file(tmp_path: Path) -> None:
     assert AgentConfig.load(tmp_path).policy == Policy(["did:wba:a.example"], report=True)
 
 
-def test_an_agent_with_negotiators_waits_longer_unless_its_owner_chose(tmp_path: Path) -> None:
+def test_an_agent_with_negotiators_waits_longer_by_default(tmp_path: Path) -> None:
     text = "[timeouts]\nidle = 9\nreply = 7\n"
     plain, patient = load(tmp_path, text).timeouts, load(tmp_path, text, negotiates=True).timeouts
     assert plain == SessionTimeouts(idle=9, reply=7)
@@ -190,16 +190,16 @@ def test_an_agent_has_what_its_configuration_says(tmp_path: Path) -> None:
         "[timeouts]\nidle = 9\n[limits]\nrounds = 3\n[capacity]\nsessions = 5\n[flow]\nshortcuts = false\n"
         "[workers]\nmax_workers = 7\n[sandbox]\nmemory = 134217728\n"
     )
-    chosen = AgentConfig.load(tmp_path)
-    chosen = AgentConfig.load(tmp_path)
-    agent = Agent(Identity.create(), REGISTRY, chosen)
+    config = AgentConfig.load(tmp_path)
+    config = AgentConfig.load(tmp_path)
+    agent = Agent(Identity.create(), REGISTRY, config)
     context = agent.context
-    assert (context.timeouts, context.limits, context.capacity) == (chosen.timeouts, chosen.limits, chosen.capacity)
-    assert (context.home, agent.config) == (tmp_path, chosen)
-    assert agent.flow.settings == chosen.flow
+    assert (context.timeouts, context.limits, context.capacity) == (config.timeouts, config.limits, config.capacity)
+    assert (context.home, agent.config) == (tmp_path, config)
+    assert agent.flow.settings == config.flow
     assert isinstance(context.ports.runtime, SandboxRuntime)
-    assert context.ports.runtime.passivation == chosen.workers
-    assert context.ports.runtime.limits == chosen.sandbox
+    assert context.ports.runtime.passivation == config.workers
+    assert context.ports.runtime.limits == config.sandbox
 
 
 def test_a_policy_and_a_home_are_a_configuration(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_default_home_is_the_users(tmp_path: Path, monkeypatch: pytest.Monke
     assert Agent(Identity.create(), REGISTRY).config.home == tmp_path
 
 
-def test_a_home_beside_a_configuration_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_home_beside_a_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Malformed) as failure:
         Agent(Identity.create(), REGISTRY, AgentConfig(), home=tmp_path)
     assert (failure.value.code, list(tmp_path.iterdir())) == ("config.file", [])
@@ -251,9 +251,7 @@ def test_an_agent_is_made_from_its_home(tmp_path: Path, monkeypatch: pytest.Monk
     assert patient.context.timeouts == dataclasses.replace(PATIENT, idle=9)
 
 
-def test_a_wrong_network_in_the_environment_is_refused_and_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_network_in_the_environment_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_home(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setenv("TREATY_RESOLVE", "shop.example")
@@ -313,11 +311,11 @@ async def test_an_agent_that_listens_says_so(tmp_path: Path, caplog: pytest.LogC
 def test_the_command_prints_all_keys_and_their_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_home(tmp_path)
     main(["config", "--home", str(tmp_path), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["home"], told["files"]) == (str(tmp_path), ["policy.toml", "agent.toml"])
-    assert told["config"]["policy"]["report"] is True
+    data = json.loads(capsys.readouterr().out)
+    assert (data["home"], data["files"]) == (str(tmp_path), ["policy.toml", "agent.toml"])
+    assert data["config"]["policy"]["report"] is True
     for key, value in {**DEFAULTS, "timeouts.idle": 9.0}.items():
-        found = told["config"]
+        found = data["config"]
         for part in key.split("."):
             found = found[part]
         assert found == (list(value) if isinstance(value, tuple) else value), key
@@ -328,8 +326,8 @@ def test_the_command_prints_all_keys_and_their_values(tmp_path: Path, capsys: py
 
 def test_the_command_shows_the_waits_of_an_agent_that_negotiates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "--home", str(tmp_path), "--negotiates", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["config"]["timeouts"]["reply"]) == ([], 120.0)
+    data = json.loads(capsys.readouterr().out)
+    assert (data["files"], data["config"]["timeouts"]["reply"]) == ([], 120.0)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -359,5 +357,5 @@ def test_the_documented_example_is_a_file(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "specification" / "home.md").read_text()
     section = page[page.index("### agent.toml") :]
     (example,) = re.findall(r"^```toml\n(.*?)^```$", section[: section.index("### treaty.lock")], re.MULTILINE | re.DOTALL)
-    found = load(tmp_path, example)
-    assert (found.transcripts, found.workers.max_workers, found.flow.shortcuts) == (tmp_path / "sessions", 16, False)
+    config = load(tmp_path, example)
+    assert (config.transcripts, config.workers.max_workers, config.flow.shortcuts) == (tmp_path / "sessions", 16, False)

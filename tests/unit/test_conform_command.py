@@ -56,8 +56,8 @@ async def test_a_conforming_tool_is_reported_and_the_status_is_0(capsys: pytest.
     def add(a: int, b: int) -> int:
         return a + b
 
-    async with nodes() as made:
-        tool = await made.tool(Tool.create_function_tool(add, LOOPBACK))
+    async with nodes() as network:
+        tool = await network.tool(Tool.create_function_tool(add, LOOPBACK))
         options = ("--tool", "add", "--argument", "a=1", "--argument", "b=2")
         assert await conform("aip", tool.address, *options, "--json") == 0
         report = json.loads(capsys.readouterr().out)

@@ -39,14 +39,14 @@ def server() -> Iterator[ScriptedModel]:
 
 
 def shop(home: Path, there: Script) -> Party:
-    made = party("shop", home, negotiators=ScriptedNegotiators(there))
+    side = party("shop", home, negotiators=ScriptedNegotiators(there))
 
-    @made.agent.offers
+    @side.agent.offers
     async def getProductInfo(productId: str = "", productName: str = "") -> dict[str, Any]:  # noqa: N802, N803
         """Everything about one product."""
         return LAPTOP
 
-    return made
+    return side
 
 
 @asynccontextmanager
@@ -60,10 +60,12 @@ async def talks(seller: Party, here: Script, home: Path) -> AsyncIterator[tuple[
 def metas(tap: Tap) -> list[dict[str, Any]]:
     """The meta messages of both sides."""
     # The context of a call shares the frame of its message, behind a line feed.
-    return [json.loads(said[1:].partition(b"\n")[0]) for _, said in tap.seen if isinstance(said, bytes) and said[0] == 0]
+    return [
+        json.loads(message[1:].partition(b"\n")[0]) for _, message in tap.seen if isinstance(message, bytes) and message[0] == 0
+    ]
 
 
-async def test_000_11_generated_code_runs_in_a_sandbox_and_sees_nothing_of_this_machine(
+async def test_000_11_generated_code_sees_nothing_of_the_machine(
     server: ScriptedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "identity.json"
@@ -77,19 +79,19 @@ async def test_000_11_generated_code_runs_in_a_sandbox_and_sees_nothing_of_this_
     async with opened(server) as negotiators:
         await written(negotiators, script(server))
     assert server.seen == ["handler", "repair"]
-    told = server.prompts[1][1]["content"]
-    assert "FileNotFoundError" in told.partition("BEGIN failure")[2]
-    assert "nobody may read" not in told
+    prompt = server.prompts[1][1]["content"]
+    assert "FileNotFoundError" in prompt.partition("BEGIN failure")[2]
+    assert "nobody may read" not in prompt
 
 
-def test_000_12_both_sides_test_each_other_before_they_speak_and_what_does_not_conform_is_found(tmp_path: Path) -> None:
+def test_000_12_both_sides_test_each_other_first(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(bugs=[WRONG_PRICE])
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
             kinds = [kind.strip("<>") for kind in tap.kinds()]
             assert kinds.index("verification") < kinds.index("application")
-            complaints = [said for said in metas(tap) if said["action"] == "fixErrorNegotiation"]
-            assert [said["status"] for said in complaints] == ["negotiating", "accepted"]
+            complaints = [message for message in metas(tap) if message["action"] == "fixErrorNegotiation"]
+            assert [message["status"] for message in complaints] == ["negotiating", "accepted"]
         assert "judge" in there.names()
 
     run(main())
@@ -99,12 +101,12 @@ def test_000_25_a_summary_arrives_as_it_was_written(tmp_path: Path) -> None:
     async def main() -> None:
         there = Script(verdicts=[Proposal(CHANGED, SUMMARY)])
         async with talks(shop(tmp_path, there), Script(), tmp_path) as (_, tap):
-            assert [said["modificationSummary"] for said in metas(tap) if "modificationSummary" in said] == [SUMMARY]
+            assert [message["modificationSummary"] for message in metas(tap) if "modificationSummary" in message] == [SUMMARY]
 
     run(main())
 
 
-async def test_000_25_a_model_writes_the_summary_in_markdown_and_the_other_model_reads_it_so(server: ScriptedModel) -> None:
+async def test_000_25_the_summary_is_markdown_for_both_models(server: ScriptedModel) -> None:
     """The lines of the summary, and so its heading and its list, are those that the model wrote."""
     server.misbehave("consider", changed(summary=SUMMARY))
     async with opened(server) as negotiators:
@@ -114,12 +116,12 @@ async def test_000_25_a_model_writes_the_summary_in_markdown_and_the_other_model
         buyer = source(negotiators, talk)
         await buyer.draft()
         await buyer.consider(countered.text, countered.summary, last=False)
-    asked, told = server.prompts[0][0]["content"], server.prompts[-1][1]["content"]
-    assert re.search(r"`summary`: with `counter`, what you changed\s+and why, in Markdown", asked)
-    assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", told, re.MULTILINE)
+    first_prompt, last_prompt = server.prompts[0][0]["content"], server.prompts[-1][1]["content"]
+    assert re.search(r"`summary`: with `counter`, what you changed\s+and why, in Markdown", first_prompt)
+    assert re.search(rf"^BEGIN peer-summary \w+\n{re.escape(SUMMARY.strip())}\nEND peer-summary ", last_prompt, re.MULTILINE)
 
 
-async def test_000_19_and_20_every_document_is_asked_for_as_concise_markdown_with_all_that_it_has_to_cover(
+async def test_000_19_and_20_documents_are_concise_and_complete(
     server: ScriptedModel,
 ) -> None:
     """The messages that reach the model when it writes a document: for the first proposal and for a counter-proposal."""
@@ -140,7 +142,7 @@ async def test_000_19_and_20_every_document_is_asked_for_as_concise_markdown_wit
 
 
 @pytest.mark.parametrize("topic", [script.topic for script in load_scripts()])
-def test_000_19_and_20_a_document_is_sent_with_every_line_that_was_written(tmp_path: Path, topic: str) -> None:
+def test_000_19_and_20_a_document_is_sent_line_for_line(tmp_path: Path, topic: str) -> None:
     written = next(script.document for script in load_scripts() if script.topic == topic)
 
     async def main() -> None:
@@ -159,24 +161,24 @@ def test_000_44_predefined_messages_do_the_whole_negotiation(tmp_path: Path) -> 
     async def main() -> None:
         there = Script(verdicts=[Proposal(CHANGED, SUMMARY)], bugs=[WRONG_PRICE])
         async with talks(shop(tmp_path, there), Script(tests=TEST_CASES), tmp_path) as (_, tap):
-            hellos = [json.loads(said)["metaProtocol"] for _, said in tap.seen if isinstance(said, str)]
+            hellos = [json.loads(actions)["metaProtocol"] for _, actions in tap.seen if isinstance(actions, str)]
             assert all(NATURAL_LANGUAGE_NEGOTIATION in hello["supportedCapabilities"] for hello in hellos)
-            said = [message["action"] for message in metas(tap)]
-            talks_of = set(said) - {"callContext"}  # of the application's calls, and no part of the negotiation
+            actions = [message["action"] for message in metas(tap)]
+            talks_of = set(actions) - {"callContext"}  # of the application's calls, and no part of the negotiation
             assert talks_of == {"protocolNegotiation", "codeGeneration", "testCasesNegotiation", "fixErrorNegotiation"}
             assert "natural" not in "".join(tap.kinds())
 
     run(main())
 
 
-def test_000_49_natural_language_may_be_markdown_and_arrives_as_it_was_written(tmp_path: Path) -> None:
+def test_000_49_natural_language_may_be_markdown(tmp_path: Path) -> None:
     async def main() -> None:
         seller, buyer = party("shop", tmp_path), party("buyer", tmp_path)
-        heard = []
+        texts = []
 
         @seller.agent.converses
         async def answer(text: str, peer: str) -> str:
-            heard.append(text)
+            texts.append(text)
             return text.replace("Need", "Offer")
 
         async with meeting(seller) as tap, buyer.agent.connect_over(tap, natural=True) as session:
@@ -184,6 +186,6 @@ def test_000_49_natural_language_may_be_markdown_and_arrives_as_it_was_written(t
             async for text in session.heard():
                 assert text == TEXT.replace("Need", "Offer")
                 break
-        assert heard == [TEXT]
+        assert texts == [TEXT]
 
     run(main())

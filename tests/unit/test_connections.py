@@ -127,10 +127,10 @@ def test_the_kernel_takes_little_of_an_answer_that_nobody_reads(port: Port) -> N
 def test_a_connection_that_never_gets_an_answer_is_ended(port: Port) -> None:
     client, _ = port.connect()
     client.sendall(b"PRI")
-    kept = answered(port.connect())
+    client_answered = answered(port.connect())
     time.sleep(0.2)
     assert port.guard(replace(PATIENT, unanswered=0.1)).enforce(time.monotonic()) == 1
-    assert not is_open(client) and is_open(kept)
+    assert not is_open(client) and is_open(client_answered)
 
 
 @pytest.mark.threat(76)
@@ -143,7 +143,7 @@ def test_a_connection_at_rest_is_ended(port: Port) -> None:
 
 
 @pytest.mark.threat(76)
-def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: Port) -> None:
+def test_a_slow_reader_is_ended_and_a_steady_one_goes_on(port: Port) -> None:
     (stuck, one), (slow, other) = port.connect(), port.connect()
     for client, server in ((stuck, one), (slow, other)):
         answered((client, server))
@@ -154,9 +154,9 @@ def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: 
     guard = port.guard(replace(PATIENT, stalled=20, least_rate=1_000))
     guard.enforce(0)
     slow.settimeout(1)
-    taken = 0
-    while taken < 2_000_000:
-        taken += len(slow.recv(65_536))
+    size = 0
+    while size < 2_000_000:
+        size += len(slow.recv(65_536))
     assert guard.enforce(19) == 0
     assert guard.enforce(21) == 1
     other.setblocking(True)
@@ -166,7 +166,7 @@ def test_who_reads_too_little_of_an_answer_is_ended_and_who_reads_goes_on(port: 
 
 
 @pytest.mark.threat(76)
-def test_an_address_has_so_many_and_the_silent_and_the_idle_go_first(port: Port) -> None:
+def test_an_addresss_silent_and_idle_connections_go_first(port: Port) -> None:
     idle = answered(port.connect())
     time.sleep(0.05)
     busy = [answered(port.connect()) for _ in range(4)]
@@ -220,10 +220,10 @@ def test_ipv6(port: Port) -> None:
 def test_other_sockets_of_the_process_are_left_alone(port: Port) -> None:
     other = Port(port.stack)
     pair = port.stack.enter_context(socket.socket()), *socket.socketpair()
-    kept = other.connect()[0]
+    foreign = other.connect()[0]
     port.connect()
     assert port.guard(replace(PATIENT, total=0)).enforce(time.monotonic()) == 1
-    assert is_open(kept)
+    assert is_open(foreign)
     pair[1].sendall(b"x")
     assert pair[2].recv(1) == b"x"
     for end in pair[1:]:

@@ -21,7 +21,7 @@ def described(*uris: str) -> AgentDescription:
     return AgentDescription("https://shop.example/ad.json", "", "", "", (), tuple(map(SupportedProtocol, uris)))
 
 
-async def test_000_62_and_66_every_version_is_downloaded_by_its_own_uri_with_code_of_its_own(tmp_path: Path) -> None:
+async def test_000_62_and_66_each_version_has_its_uri_and_code(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.attach("2.0")
@@ -47,28 +47,28 @@ def test_000_62_a_uri_never_comes_to_mean_another_document() -> None:
 async def test_000_62_a_standard_made_by_people_has_its_own_uri_too(tmp_path: Path) -> None:
     registry = with_echo()
     name = "https://alice.example/specs/echo"
-    made = registry.publish("2.0", aliases=(name,), origin="standard")
+    publication = registry.publish("2.0", aliases=(name,), origin="standard")
     registry.attach("2.0")
-    registry.aliases[name] = [match_of(made)]
+    registry.aliases[name] = [match_of(publication)]
     async with fetcher(registry, tmp_path) as agent:
         assert (await agent.fetch(name)).uri == uri_of("2.0")
 
 
-def test_000_62_and_66_the_network_elects_its_consensus_by_reports_and_votes() -> None:
+def test_000_62_and_66_reports_and_votes_elect_the_consensus() -> None:
     log = LogBuilder()
     agents = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie")]
     document = log.publish(agents[0], "product-info")
-    found = []
+    states = []
     for _ in range(3):
         for first, second in ((0, 1), (1, 2), (0, 2)):
             log.report(agents[first], agents[second], document)
         for agent in agents:
             log.vote(agent, document)
-        found += log.states(document)
-    assert found == ["candidate", "provisional", "consensus"]
+        states += log.states(document)
+    assert states == ["candidate", "provisional", "consensus"]
 
 
-async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_speak_first(tmp_path: Path) -> None:
+async def test_000_63_and_66_common_protocols_are_offered_first(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     registry.publish("3.0")
@@ -79,7 +79,7 @@ async def test_000_63_and_66_the_topics_protocols_are_offered_those_that_both_sp
 
 
 @pytest.mark.threat(108)
-async def test_000_65_and_66_that_an_agent_lists_a_uri_makes_it_neither_trusted_nor_there(tmp_path: Path) -> None:
+async def test_000_65_and_66_a_listed_uri_is_neither_trusted_nor_there(tmp_path: Path) -> None:
     registry = with_echo()
     registry.publish("2.0")
     listed = described(uri_of(), uri_of("2.0"), "https://stranger.example/protocols/stranger.example/echo/1.0")

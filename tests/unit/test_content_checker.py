@@ -60,8 +60,8 @@ def processes() -> set[int]:
     """The processes that this one started and that are not gone yet. Python's tracker of resources, which another test may have
     started, is left out."""
     tasks = Path("/proc/self/task").glob("*/children")
-    found = {int(pid) for task in tasks for pid in task.read_text().split()}
-    return {pid for pid in found if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    pids = {int(pid) for task in tasks for pid in task.read_text().split()}
+    return {pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def ends(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         b"",
         b"\xc1",
@@ -272,9 +272,9 @@ def ends(pid: int) -> bool:
         msgspec.msgpack.encode({"type": "accepted"}) + b"\0",
     ],
 )
-def test_a_verdict_of_another_form_is_none(said: bytes) -> None:
+def test_a_verdict_of_another_form_is_none(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        content_worker.decode_verdict(said)
+        content_worker.decode_verdict(data)
 
 
 async def read(checker: ContentChecker, kind: ReaderKind, *blobs: bytes, name: str = "") -> bytes:
@@ -285,13 +285,13 @@ async def read(checker: ContentChecker, kind: ReaderKind, *blobs: bytes, name: s
 
 
 async def test_a_reader_answers_from_the_process(checker: ContentChecker) -> None:
-    found = msgspec.msgpack.decode(await read(checker, "package", SMALL, name=FILENAME), type=PackageView)
-    assert found == read_package(FILENAME, SMALL) and found.operations
+    text = msgspec.msgpack.decode(await read(checker, "package", SMALL, name=FILENAME), type=PackageView)
+    assert text == read_package(FILENAME, SMALL) and text.operations
     differs = msgspec.msgpack.decode(await read(checker, "comparison", b"a\n", b"b\n"), type=Comparison)
     assert differs == compare(b"a\n", b"b\n") and differs.added == differs.removed == 1
 
 
-async def test_a_reader_refuses_as_the_rules_say_and_the_next_is_answered(checker: ContentChecker) -> None:
+async def test_a_reader_refuses_by_the_rules_and_answers_the_next(checker: ContentChecker) -> None:
     for kind, blob_, code in (("package", b"PK", "handler.package"), ("signature", b"{}", "handler.package")):
         with pytest.raises(Malformed) as caught:
             await read(checker, kind, blob_, name=FILENAME)  # type: ignore[arg-type]

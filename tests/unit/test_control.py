@@ -68,7 +68,7 @@ async def test_where_no_server_runs(tmp_path: Path) -> None:
     assert (await refused(tmp_path / "run", "answer")).code == "control.not-running"
 
 
-async def test_what_a_killed_server_leaves_is_no_server_and_is_replaced(tmp_path: Path) -> None:
+async def test_the_socket_of_a_killed_server_is_replaced(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     with socket.socket(socket.AF_UNIX) as dead:

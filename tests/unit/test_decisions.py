@@ -31,11 +31,11 @@ from treaty_registry.log.entry import Logged
 from treaty_registry.log.seen_checkpoints import SeenCheckpoints
 from treaty_registry.log.witnesses import WitnessClient
 from treaty_registry.operator.boxes import WitnessBoxes
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.registry import Registry
 from treaty_registry.settings import WitnessName
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 AGENTS = [domain_signer(f"{name}.example") for name in ("alpha", "bravo", "charlie", "delta", "echo")]
 
@@ -50,9 +50,9 @@ async def report(registry: Registry, document: str, epoch: int, *, topic: str = 
 
 async def nominate(registry: Registry, topic: str) -> None:
     """Publish a document that becomes a candidate of the topic."""
-    made = publication(AGENTS[0], topic.replace("/", "-"), topic=topic)
-    await publish(registry, AGENTS[0], made)
-    await report(registry, made.body.document.sha256, 0, topic=topic)
+    statement = publication(AGENTS[0], topic.replace("/", "-"), topic=topic)
+    await publish(registry, AGENTS[0], statement)
+    await report(registry, statement.body.document.sha256, 0, topic=topic)
 
 
 async def replayed(registry: Registry) -> Replay:
@@ -72,9 +72,9 @@ async def test_nothing_is_decided_where_nobody_reported_or_voted(registry: Regis
 
 async def test_epochs_close_until_there_is_a_consensus(registry: Registry, web: Web) -> None:
     web.serve(*AGENTS)
-    made = publication(AGENTS[0])
-    await publish(registry, AGENTS[0], made)
-    document = made.body.document.sha256
+    protocol = publication(AGENTS[0])
+    await publish(registry, AGENTS[0], protocol)
+    document = protocol.body.document.sha256
     await report(registry, document, 0)
     for agent in AGENTS:
         await log(registry, ballot(registry, 0, document), agent)
@@ -91,7 +91,7 @@ async def test_epochs_close_until_there_is_a_consensus(registry: Registry, web: 
     await replayed(registry)
 
 
-async def test_all_topics_of_an_epoch_are_decided_in_one_commit_whoever_writes_meanwhile(registry: Registry, web: Web) -> None:
+async def test_all_topics_of_an_epoch_are_decided_in_one_commit(registry: Registry, web: Web) -> None:
     web.serve(*AGENTS)
     for topic in ("b/second", "a/first", "c/third"):
         await nominate(registry, topic)
@@ -121,9 +121,9 @@ async def test_uploads_that_wait_keep_no_epoch_open(registry: Registry, web: Web
     web.serve(*AGENTS)
     await log(registry, ballot(registry), AGENTS[0])
     monkeypatch.setattr(upload_room, "MAX_WAITING", 0)
-    made = publication(AGENTS[0])
+    statement = publication(AGENTS[0])
     with pytest.raises(Unavailable) as refusal:
-        await publish(registry, AGENTS[0], made)
+        await publish(registry, AGENTS[0], statement)
     assert refusal.value.code == "quota.sender"
     assert [decided.decision.topic for decided in await registry.decide()] == [TOPIC]
 
@@ -196,8 +196,8 @@ class Witnessing(Network):
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "POST":
             return httpx.Response(200, stream=httpx.ByteStream(self._cosigner.add_checkpoint(request.content)))
-        shown = self.box(int(request.url.params["from"])) if self.box else b""
-        return httpx.Response(200 if self.box else 500, stream=httpx.ByteStream(shown))
+        page = self.box(int(request.url.params["from"])) if self.box else b""
+        return httpx.Response(200 if self.box else 500, stream=httpx.ByteStream(page))
 
     def client(self, *, timeout: float | None = None) -> BoundedClient:
         return BoundedClient(transport=self._transport)
@@ -208,12 +208,12 @@ def boxes_of(registry: Registry, name: WitnessName, network: Network) -> Witness
     return WitnessBoxes([name], ORIGIN, network, registry.leader, registry.reader, registry.intake.submissions, seen)
 
 
-async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(registry: Registry, web: Web, tmp_path: Path) -> None:
+async def test_nothing_is_decided_without_required_witnesses(registry: Registry, web: Web, tmp_path: Path) -> None:
     web.serve(*AGENTS)
     for topic in (TOPIC, "another"):
         await nominate(registry, topic)
-    wanted = Witnesses((str(WITNESSES[0].verifier),), 1)
-    await registry.announce(Draft(msgspec.structs.replace(development_parameters(), witnesses=wanted)))
+    witnesses = Witnesses((str(WITNESSES[0].verifier),), 1)
+    await registry.announce(ParametersDraft(msgspec.structs.replace(development_parameters(), witnesses=witnesses)))
     assert {decided.decision.input.witnessed for decided in await registry.decide()} == {None}
     before = registry.head
     with pytest.raises(Unavailable) as refusal:
@@ -221,7 +221,7 @@ async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(regist
     assert refusal.value.code == "witness.quorum"
     assert registry.head is before
     assert (await registry.parameters_status()).epoch == 1
-    witness = Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
+    witness = Cosigner(WitnessStore(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW)
     name = WitnessName("https://witness.example", WITNESSES[0].verifier)
     network = Witnessing(witness)
     client = WitnessClient([name], network, registry.leader, registry.reader)
@@ -241,7 +241,7 @@ async def test_where_witnesses_are_wanted_nothing_is_decided_without_them(regist
     await registry.decisions.boxes.close()
     assert first.decision.input == second.decision.input
     assert first.decision.input.witnessed is not None
-    wanted.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
+    witnesses.parsed.check(first.decision.input.witnessed.encode(), Checkpoint(ORIGIN, before.size, before.root))
     await replayed(registry)
 
 
@@ -253,7 +253,7 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
     other = Checkpoint(ORIGIN, 2, b"\1" * 32).format()
     fork = sign(other, [operator_in(tmp_path / "registry").log_key]).decode()
     good = AGENTS[0].statement(ballot(registry, 1, "cd" * 32))
-    shown = [
+    ballots = [
         good,
         AGENTS[0].statement(ballot(registry, 3)),
         AGENTS[0].statement(ballot(registry, 1), log="other.example"),
@@ -262,8 +262,8 @@ async def test_what_a_witness_shows_is_logged_if_the_log_would_take_it(registry:
         AGENTS[2].statement(kinds.Ballot(TOPIC, 1, (("none",),), fork)),
         Signer(AGENTS[1].did, AGENTS[1].key_id, AGENTS[2].private_key).statement(ballot(registry, 1)),
     ]
-    network = Witnessing(Cosigner(Store(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
-    files = [stamp(made.leaf, WITNESSES[0], NOW) for made in shown]
+    network = Witnessing(Cosigner(WitnessStore(tmp_path / "witness"), WITNESSES[0], [registry.log_key], lambda: NOW))
+    files = [stamp(ballot_leaf.leaf, WITNESSES[0], NOW) for ballot_leaf in ballots]
     network.box = lambda start: page(9) if start else page(9, *files)
     registry.decisions.boxes = boxes_of(registry, WitnessName("https://witness.example", WITNESSES[0].verifier), network)
     before = registry.head.size

@@ -111,7 +111,7 @@ async def test_002_21_a_cancelled_call_cancels_the_function(operation: str) -> N
     assert (two.wire[LEFT], two.timers[LEFT], two.ended) == ([], set(), {})
 
 
-async def test_002_21_an_answer_that_crosses_a_cancellation_is_no_fault_once() -> None:
+async def test_002_21_an_answer_may_cross_one_cancellation() -> None:
     two = await network()
     call = await two.call(LEFT, "ask", name="x")
     await two.deliver(RIGHT)
@@ -170,7 +170,7 @@ async def test_each_item_is_waited_for_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "phrase"),
     [
         ({"type": "request", "operation": "ask"}, "arguments is missing."),
         ({"type": "request", "operation": "ask", "arguments": []}, "arguments is not an object."),
@@ -181,11 +181,11 @@ async def test_each_item_is_waited_for_anew() -> None:
         ({"type": "question"}, "operation is none of ask, find. The type of a request is request."),
     ],
 )
-async def test_002_12_a_request_that_does_not_conform_is_answered_with_400(message: dict[str, Any], told: str) -> None:
+async def test_002_12_a_nonconforming_request_is_answered_with_400(message: dict[str, Any], phrase: str) -> None:
     right = await session(PACKAGE, "right", local=RIGHT, peer=LEFT)
     [send] = await right.handle(Received(peer=LEFT, data=encode_json({"id": "1", **message})))
     assert isinstance(send, Send)
-    assert decode_json(send.data) == {"id": "1", "type": "error", "code": 400, "message": told}
+    assert decode_json(send.data) == {"id": "1", "type": "error", "code": 400, "message": phrase}
 
 
 async def test_002_12_the_hosts_sentence_is_used_for_other_faults() -> None:

@@ -20,9 +20,7 @@ async def no_sandbox() -> None:
     raise unavailable("There is none on this machine.")
 
 
-async def test_an_agent_whose_protocols_have_no_code_serves_without_a_sandbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_protocols_without_code_need_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
     for someone in (seller, customer):
         monkeypatch.setattr(someone.runtime, "warm", no_sandbox)
@@ -30,9 +28,7 @@ async def test_an_agent_whose_protocols_have_no_code_serves_without_a_sandbox(
         assert await session.call("getProductInfo", productId="P12345") == LAPTOP
 
 
-async def test_an_agent_with_a_protocol_with_code_says_at_its_start_that_there_is_no_sandbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_protocols_with_code_report_a_missing_sandbox_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seller = shop(tmp_path, URI_2)
     seller.protocols.published = {URI_2: dataclasses.replace(product_info(URI_2), package=sandboxed_package("1.1", URI_2))}
     monkeypatch.setattr(seller.runtime, "warm", no_sandbox)

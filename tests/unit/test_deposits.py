@@ -18,11 +18,11 @@ KEY = ProvedPeer("did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK")
 
 
 @pytest.mark.threat(371)
-async def test_a_signed_report_or_weight_is_a_deposit_and_a_key_alone_has_none(tmp_path: Path) -> None:
-    asked, now = list[str](), [0.0]
+async def test_a_signed_report_is_a_deposit_and_a_key_is_none(tmp_path: Path) -> None:
+    dids, now = list[str](), [0.0]
 
     async def has_weight(did: str) -> bool:
-        asked.append(did)
+        dids.append(did)
         if did == STRANGER.did and now[0] > LIFETIME:
             raise Unavailable("registry.unreachable", "It is away.")
         return did in (VOUCHED.did, KEY.did)
@@ -34,6 +34,6 @@ async def test_a_signed_report_or_weight_is_a_deposit_and_a_key_alone_has_none(t
     deposits = Deposits(side.agent.context.reports.reporter, has_weight, clock=lambda: now[0])
     for _ in range(2):
         assert [await deposits.has(peer) for peer in (PARTNER, VOUCHED, STRANGER, KEY)] == [True, True, False, False]
-    assert asked == [VOUCHED.did, STRANGER.did]
+    assert dids == [VOUCHED.did, STRANGER.did]
     now[0] = LIFETIME + 1
     assert not await deposits.has(STRANGER)

@@ -42,19 +42,19 @@ async def refusing(status: str) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("own", "status", "told"),
+    ("own", "status", "is_told"),
     [
         (Identity.create(), "401 Unauthorized", True),
         (Identity.create(), "403 Forbidden", False),
         (identity("buyer.example"), "401 Unauthorized", False),
     ],
 )
-async def test_it_is_told_when_a_peer_refuses_its_signature(tmp_path: Path, own: Identity, status: str, told: bool) -> None:
+async def test_it_is_told_when_a_peer_refuses_its_signature(tmp_path: Path, own: Identity, status: str, is_told: bool) -> None:
     customer = party("buyer", tmp_path, own=own)
     async with refusing(status) as port, customer.agent:
         with pytest.raises(Refused) as refusal:
             async with customer.agent.connect(f"http://127.0.0.1:{port}", topic=TOPIC):
                 raise AssertionError
     assert refusal.value.code == "connection.refused"
-    assert (TOLD in refusal.value.fix) == told
+    assert (TOLD in refusal.value.fix) == is_told
     assert customer.events == [] or "running" not in customer.names()

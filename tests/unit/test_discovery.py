@@ -86,7 +86,7 @@ def pages(web: Web, count: int, next_of: Callable[[int], str] = lambda n: f"{ENT
 
 
 @pytest.mark.parametrize("name", [HOST, DID, f"https://{HOST}/", f"https://{HOST}{ENTRANCE}", f"https://{HOST}/ad.json"])
-async def test_000_65_an_agent_is_found_from_its_domain_its_did_or_a_url(name: str, web: Web) -> None:
+async def test_000_65_an_agent_is_discovered_by_domain_did_or_url(name: str, web: Web) -> None:
     web.serve()
     web.put(f"https://{HOST}/.well-known/did.json", {"id": DID, "service": [service_entry(DID, f"https://{HOST}/ad.json")]})
     (agent,) = (await web.discover(name)).agents
@@ -111,9 +111,9 @@ async def test_a_domain_that_publishes_nothing_is_a_clear_error(web: Web) -> Non
 
 async def test_pages_are_followed_in_order(web: Web) -> None:
     pages(web, 3)
-    found = await web.discover(HOST)
-    assert [agent.name for agent in found.agents] == ["agent 0", "agent 1", "agent 2"]
-    assert found.problems == ()
+    discovery = await web.discover(HOST)
+    assert [agent.name for agent in discovery.agents] == ["agent 0", "agent 1", "agent 2"]
+    assert discovery.problems == ()
 
 
 @pytest.mark.parametrize(
@@ -129,36 +129,36 @@ async def test_pages_are_followed_in_order(web: Web) -> None:
 async def test_a_next_that_leads_astray_ends_the_pages_and_is_told(following: str, code: str, web: Web) -> None:
     web.serve()
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", [("", "/ad.json")], following))
-    found = await web.discover(HOST)
-    assert [agent.did for agent in found.agents] == [DID]
-    assert [rejection(problem.error, code) for problem in found.problems] == [code]
+    discovery = await web.discover(HOST)
+    assert [agent.did for agent in discovery.agents] == [DID]
+    assert [rejection(problem.error, code) for problem in discovery.problems] == [code]
     assert not any(OTHER in url for url in web.asked)
 
 
 @pytest.mark.threat(96)
 async def test_pages_and_agents_are_bounded(web: Web) -> None:
     pages(web, client.MAX_PAGES + 3)
-    found = await web.discover(HOST)
-    assert len(found.agents) == client.MAX_PAGES
-    assert [problem.error.code for problem in found.problems] == ["discovery.too-many"]
+    discovery = await web.discover(HOST)
+    assert len(discovery.agents) == client.MAX_PAGES
+    assert [problem.error.code for problem in discovery.problems] == ["discovery.too-many"]
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", [("", f"/{n}/ad.json") for n in range(100)], "?page=1"))
     web.put(f"https://{HOST}/0/ad.json", {"type": "AgentDescription"})
     web.asked.clear()
-    found = await web.discover(HOST)
+    discovery = await web.discover(HOST)
     assert len(web.asked) == 1 + client.MAX_AGENTS
-    assert [p.error.code for p in found.problems if p.error.code != "egress.not-found"] == ["discovery.too-many"]
-    assert isinstance(found.problems[0].error, TooLarge)
+    assert [p.error.code for p in discovery.problems if p.error.code != "egress.not-found"] == ["discovery.too-many"]
+    assert isinstance(discovery.problems[0].error, TooLarge)
 
 
-async def test_a_description_may_be_at_another_host_and_a_broken_one_hides_no_other(web: Web) -> None:
+async def test_a_broken_description_hides_no_other(web: Web) -> None:
     elsewhere = AgentFacts(f"did:wba:{OTHER}:a", (f"wss://{OTHER}/",))
     web.serve(elsewhere, OTHER)
     web.bodies[f"https://{HOST}/broken.json"] = b"<html>"
     items = [("", f"https://{HOST}/broken.json"), ("", f"https://{OTHER}/a/ad.json"), ("", f"https://{OTHER}{ENTRANCE}")]
     web.put(f"https://{HOST}{ENTRANCE}", collection_page("", items))
-    found = await web.discover(HOST)
-    assert [agent.did for agent in found.agents] == [elsewhere.did]
-    assert [(p.url, p.error.code) for p in found.problems] == [
+    discovery = await web.discover(HOST)
+    assert [agent.did for agent in discovery.agents] == [elsewhere.did]
+    assert [(p.url, p.error.code) for p in discovery.problems] == [
         (f"https://{HOST}/broken.json", "discovery.document"),
         (f"https://{OTHER}{ENTRANCE}", "discovery.document"),
     ]
@@ -225,9 +225,9 @@ async def test_the_command_shows_what_agents_say(web: Web, capsys: pytest.Captur
     assert value["agents"][0]["protocols"] == [{"uri": URI, "digest": "9c" * 32, "version": "1.1", "role": "provider"}]
     assert [problem["code"] for problem in value["problems"]] == ["egress.not-found"]
     await _command(web, HOST)
-    shown = capsys.readouterr().out
-    for said in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "provider", "egress.not-found"):
-        assert said in shown
+    output = capsys.readouterr().out
+    for phrase in ("[red]The shop[/]", DID, f"wss://{HOST}/", URI.rpartition("/")[2], "provider", "egress.not-found"):
+        assert phrase in output
 
 
 async def test_the_command_says_what_is_wrong(web: Web, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,6 +239,6 @@ async def test_the_command_says_what_is_wrong(web: Web, capsys: pytest.CaptureFi
 
 def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     main(["discover", "--help"])
-    shown = capsys.readouterr().out
-    assert "treaty discover" in shown
-    assert "--resolve" in shown
+    output = capsys.readouterr().out
+    assert "treaty discover" in output
+    assert "--resolve" in output

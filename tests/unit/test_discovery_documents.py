@@ -40,16 +40,16 @@ def served(facts: AgentFacts = FACTS) -> dict[str, Any]:
 
 
 def described(**members: object) -> AgentDescription:
-    found = parse(json.dumps({"type": "AgentDescription", **members}).encode(), URL)
-    assert isinstance(found, AgentDescription)
-    return found
+    description = parse(json.dumps({"type": "AgentDescription", **members}).encode(), URL)
+    assert isinstance(description, AgentDescription)
+    return description
 
 
 def interface(**members: object) -> dict[str, object]:
     return {"type": "StructuredInterface", "protocol": URI, **members}
 
 
-def test_000_65_an_agent_publishes_the_uris_it_supports_in_an_online_document() -> None:
+def test_000_65_an_online_document_lists_the_supported_uris() -> None:
     documents = served()
     assert set(documents) == {"/.well-known/agent-descriptions", "/ad.json", "/.well-known/agent-card.json"}
     interfaces = documents["/ad.json"]["interfaces"]
@@ -66,16 +66,16 @@ def test_000_65_an_agent_publishes_the_uris_it_supports_in_an_online_document() 
 
 
 @pytest.mark.parametrize("path", ["/ad.json", "/.well-known/agent-card.json"])
-def test_000_65_who_reads_the_document_knows_what_to_offer_and_where(path: str) -> None:
-    found = parse(describe(FACTS)[path].body, "https://shop.example" + path)
-    assert isinstance(found, AgentDescription)
-    assert found.protocols == (SupportedProtocol(URI, HASH, "1.1"), SupportedProtocol(OLD, "ab" * 32, "1.0"))
-    assert found.addresses == ("wss://shop.example/", "https://shop.example/")
-    assert (found.name, found.description) == ("The shop", "Sells laptops.")
-    assert found.did == (DID if path == "/ad.json" else "")
+def test_000_65_a_reader_knows_the_offers_and_their_addresses(path: str) -> None:
+    description = parse(describe(FACTS)[path].body, "https://shop.example" + path)
+    assert isinstance(description, AgentDescription)
+    assert description.protocols == (SupportedProtocol(URI, HASH, "1.1"), SupportedProtocol(OLD, "ab" * 32, "1.0"))
+    assert description.addresses == ("wss://shop.example/", "https://shop.example/")
+    assert (description.name, description.description) == ("The shop", "Sells laptops.")
+    assert description.did == (DID if path == "/ad.json" else "")
 
 
-def test_the_page_leads_to_the_description_and_so_does_the_did_document() -> None:
+def test_page_and_did_document_lead_to_the_description() -> None:
     page = parse(describe(FACTS)["/.well-known/agent-descriptions"].body, "https://shop.example/.well-known/agent-descriptions")
     assert page == CollectionPage((URL,), None)
     document = {"id": DID, "service": [service_entry(DID, description_url(FACTS))]}
@@ -83,7 +83,7 @@ def test_the_page_leads_to_the_description_and_so_does_the_did_document() -> Non
     assert parse_service(json.dumps(document).encode(), parse_did(DID)) == (URL,)
 
 
-def test_the_artifacts_of_anp_06_are_read_where_there_is_nothing_else() -> None:
+def test_the_artifacts_of_anp_06_are_read_as_a_last_resort() -> None:
     (meta, second) = served()["/ad.json"]["interfaces"][2:]
     assert meta["negotiates"] == ["protocol_artifacts"]
     assert meta["profile"] == second["profile"] == "anp-meta/1.0"
@@ -100,14 +100,14 @@ def test_the_artifacts_of_anp_06_are_read_where_there_is_nothing_else() -> None:
     )
 
 
-def test_the_same_facts_make_the_same_bytes_and_the_did_document_is_served_as_given() -> None:
-    given = {"id": DID, "proof": {"proofValue": "z…"}}
+def test_equal_facts_make_equal_bytes() -> None:
+    own_document = {"id": DID, "proof": {"proofValue": "z…"}}
     assert describe(FACTS) == describe(FACTS)
-    document = describe(FACTS, given)["/.well-known/did.json"]
-    assert (document.content_type, json.loads(document.body)) == ("application/did+json", given)
+    document = describe(FACTS, own_document)["/.well-known/did.json"]
+    assert (document.content_type, json.loads(document.body)) == ("application/did+json", own_document)
 
 
-def test_an_agent_below_a_path_has_its_documents_beside_its_did_document() -> None:
+def test_an_agent_below_a_path_has_its_documents_there() -> None:
     facts = AgentFacts("did:wba:shop.example:agents:a", ("ws://127.0.0.1:9000/",), base_url="https://shop.example")
     documents = describe(facts, {"id": facts.did})
     assert {"/agents/a/ad.json", "/agents/a/did.json"} < set(documents)
@@ -149,7 +149,7 @@ def test_what_others_would_refuse_is_not_published() -> None:
 
 def test_a_description_of_another_implementation_is_read() -> None:
     """After the example of ANP-07: members we do not know, floats, and interfaces that are not ours."""
-    found = described(
+    description = described(
         protocolType="ANP",
         name="Grand Hotel Assistant",
         did="did:wba:grand-hotel.example:service:hotel-assistant",
@@ -161,22 +161,22 @@ def test_a_description_of_another_implementation_is_read() -> None:
             {"type": "MetaProtocolInterface", "profile": "anp.meta.negotiation.v1", "url": "https://grand-hotel.example/anp"},
         ],
     )
-    assert (found.name, found.protocols, found.addresses) == ("Grand Hotel Assistant", (), ())
-    assert found.did == "did:wba:grand-hotel.example:service:hotel-assistant"
+    assert (description.name, description.protocols, description.addresses) == ("Grand Hotel Assistant", (), ())
+    assert description.did == "did:wba:grand-hotel.example:service:hotel-assistant"
     with pytest.raises(NotFound) as caught:
-        _ = found.address
+        _ = description.address
     assert caught.value.code == "discovery.nothing"
 
 
-def test_a_card_of_another_implementation_is_read_before_and_after_a2a_1_0() -> None:
+def test_foreign_cards_of_either_a2a_version_are_read() -> None:
     interfaces = [{"url": "https://a.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
     extensions = [{"uri": URI, "required": True, "params": {"weight": 0.5}}, {"uri": "no uri"}, {"params": {}}, "x"]
     new = {"name": "A", "supportedInterfaces": interfaces, "capabilities": {"extensions": extensions}}
     old = {"name": "A", "url": "https://a.example/", "capabilities": {"extensions": extensions}, "skills": []}
     for card in (new, old):
-        found = parse(json.dumps(card).encode(), "https://a.example/card")
-        assert isinstance(found, AgentDescription)
-        assert (found.protocols, found.addresses, found.did) == ((SupportedProtocol(URI),), (), "")
+        description = parse(json.dumps(card).encode(), "https://a.example/card")
+        assert isinstance(description, AgentDescription)
+        assert (description.protocols, description.addresses, description.did) == ((SupportedProtocol(URI),), (), "")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_card_of_another_implementation_is_read_before_and_after_a2a_1_0() -> 
         ("anp:protocol:data-sharing:1.0", None, None),
     ],
 )
-def test_a_protocol_is_any_uri_and_a_digest_that_is_none_is_left_out(uri: str, digest: object, expected: str | None) -> None:
+def test_any_uri_is_a_protocol_and_an_invalid_digest_is_dropped(uri: str, digest: object, expected: str | None) -> None:
     assert described(interfaces=[interface(protocol=uri, digest=digest)]).protocols == (SupportedProtocol(uri, expected),)
 
 
@@ -233,8 +233,8 @@ def test_an_address_is_at_a_name_of_the_public_dns(address: object) -> None:
 def test_addresses_over_tls_come_first_and_are_few() -> None:
     urls = ["ws://a.example/", "http://b.example/", "wss://c.example/", "https://d.example/", "wss://c.example/"]
     entries = [{"type": "MetaProtocolInterface", "profile": parsing.PROFILE, "url": url} for url in urls]
-    found = described(interfaces=[*entries, interface(url="wss://e.example/"), interface(url="https://f.example/")])
-    assert found.addresses == (
+    description = described(interfaces=[*entries, interface(url="wss://e.example/"), interface(url="https://f.example/")])
+    assert description.addresses == (
         "wss://c.example/",
         "https://d.example/",
         "wss://e.example/",
@@ -246,16 +246,16 @@ def test_addresses_over_tls_come_first_and_are_few() -> None:
 
 
 def test_text_for_people_is_one_printable_line() -> None:
-    found = described(name="\x1b[31mShop\n\u202eevil", description="d" * 1000, interfaces=[interface(version="1\n2")])
-    assert found.name == "[31mShop  evil"
-    assert len(found.description) == parsing.MAX_TEXT
-    assert found.protocols[0].version == "1 2"
+    description = described(name="\x1b[31mShop\n\u202eevil", description="d" * 1000, interfaces=[interface(version="1\n2")])
+    assert description.name == "[31mShop  evil"
+    assert len(description.description) == parsing.MAX_TEXT
+    assert description.protocols[0].version == "1 2"
 
 
 def test_of_a_uri_that_occurs_twice_the_first_counts() -> None:
     artifacts = {"type": "MetaProtocolInterface", "protocolArtifacts": [{"protocol_uri": URI, "digest": "cd" * 32}]}
-    found = described(interfaces=[artifacts, interface(digest=HASH), interface(digest="ab" * 32)])
-    assert found.protocols == (SupportedProtocol(URI, HASH),)
+    description = described(interfaces=[artifacts, interface(digest=HASH), interface(digest="ab" * 32)])
+    assert description.protocols == (SupportedProtocol(URI, HASH),)
 
 
 def test_a_name_that_is_missing_is_the_did_or_the_place() -> None:
@@ -304,8 +304,10 @@ def test_caps_come_before_parsing() -> None:
 def test_items_are_https_and_may_be_relative() -> None:
     page = collection_page(URL, [("a", "/a/ad.json"), ("b", "http://x.example/ad.json"), ("c", "/a/ad.json")], "?page=2")
     items = [*page["items"], {"@id": "https://[x/"}, {"@id": 5}, {}, 5]  # type: ignore[misc]
-    found = parse(json.dumps({**page, "items": items}).encode(), "https://h.example/.well-known/agent-descriptions")
-    assert found == CollectionPage(("https://h.example/a/ad.json",), "https://h.example/.well-known/agent-descriptions?page=2")
+    page_of_items = parse(json.dumps({**page, "items": items}).encode(), "https://h.example/.well-known/agent-descriptions")
+    assert page_of_items == CollectionPage(
+        ("https://h.example/a/ad.json",), "https://h.example/.well-known/agent-descriptions?page=2"
+    )
 
 
 @pytest.mark.parametrize("document", [{}, {"id": "did:wba:other.example"}, []])
@@ -325,14 +327,14 @@ def test_other_services_are_passed_over() -> None:
     assert parse_service(json.dumps({"id": DID, "service": services}).encode(), parse_did(DID)) == ()
 
 
-def test_000_63_the_consensus_is_offered_first_then_what_both_list_then_the_rest() -> None:
+def test_000_63_consensus_then_common_then_other_offers() -> None:
     agent = described(interfaces=[interface(protocol=uri) for uri in ("urn:theirs", "urn:both", "urn:also")])
     own = ["urn:mine", "urn:also", "urn:elected", "urn:both", "urn:mine"]
     assert candidates(agent, own, consensus={"urn:elected"}) == ("urn:elected", "urn:also", "urn:both", "urn:mine")
     assert candidates(agent, own, consensus={"urn:theirs"}) == ("urn:also", "urn:both", "urn:mine", "urn:elected")
 
 
-def test_000_63_without_a_preference_what_the_agent_lists_is_offered() -> None:
+def test_000_63_without_preference_listed_protocols_are_offered() -> None:
     agent = described(interfaces=[interface(protocol=f"urn:{n}") for n in range(20)])
     assert candidates(agent) == tuple(f"urn:{n}" for n in range(MAX_CANDIDATES))
     assert len(candidates(agent, [f"urn:x{n}" for n in range(20)])) == MAX_CANDIDATES

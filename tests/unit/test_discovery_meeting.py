@@ -44,9 +44,9 @@ async def open_shop(seller: Party, folder: Path) -> AsyncIterator[Network]:
 
 
 async def discovered(network: Network, name: str = HOST) -> AgentDescription:
-    found = await Discoverer(network).discover(name)
-    assert found.problems == ()
-    (agent,) = found.agents
+    discovery = await Discoverer(network).discover(name)
+    assert discovery.problems == ()
+    (agent,) = discovery.agents
     return agent
 
 
@@ -67,7 +67,7 @@ async def offered(customer: Party, agent: AgentDescription, address: str, uris: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_000_65_the_buyer_finds_the_shop_and_begins_with_what_both_speak(name: str, tmp_path: Path) -> None:
+async def test_000_65_a_buyer_begins_with_a_common_protocol(name: str, tmp_path: Path) -> None:
     seller = shop(tmp_path, URI_1)
     async with open_shop(seller, tmp_path) as network, buyer(tmp_path, network=network).agent as customer:
         agent = await discovered(network, name)
@@ -91,7 +91,7 @@ async def test_000_65_what_both_list_is_offered_first(tmp_path: Path) -> None:
         await customer.agent.aclose()
 
 
-async def test_000_65_without_a_preference_the_online_document_says_what_to_offer(tmp_path: Path) -> None:
+async def test_000_65_without_preference_the_document_decides(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     async with open_shop(seller, tmp_path) as network:
         customer = buyer(tmp_path, network=network)
@@ -103,7 +103,7 @@ async def test_000_65_without_a_preference_the_online_document_says_what_to_offe
         await customer.agent.aclose()
 
 
-async def test_000_65_the_consensus_comes_first_though_an_old_document_lacks_it(tmp_path: Path) -> None:
+async def test_000_65_the_consensus_precedes_an_old_document(tmp_path: Path) -> None:
     seller = shop(tmp_path)
     async with open_shop(seller, tmp_path) as network:
         customer = buyer(tmp_path, network=network)
@@ -116,9 +116,7 @@ async def test_000_65_the_consensus_comes_first_though_an_old_document_lacks_it(
 
 
 @pytest.mark.parametrize(("consensus", "spoken"), [((), URI_1), ((URI_2,), URI_2), ((URI_1,), URI_1)])
-async def test_000_63_of_a_topic_the_consensus_is_offered_first_then_what_is_listed(
-    consensus: tuple[str, ...], spoken: str, tmp_path: Path
-) -> None:
+async def test_000_63_the_consensus_of_a_topic_precedes_the_list(consensus: tuple[str, ...], spoken: str, tmp_path: Path) -> None:
     """The shop provides both protocols, of which the buyer would take URI_2 first; its document, an old one, lists URI_1."""
     seller = shop(tmp_path)
     loopback, tls = certified(tmp_path)
@@ -137,7 +135,7 @@ async def test_000_63_of_a_topic_the_consensus_is_offered_first_then_what_is_lis
     assert [event.protocol for event in seller.events if event.name == "running"] == [spoken]
 
 
-async def test_a_topic_that_is_not_published_is_not_about_what_the_agent_lists(tmp_path: Path) -> None:
+async def test_an_unpublished_topic_is_no_listed_one(tmp_path: Path) -> None:
     seller = shop(tmp_path, URI_1)
     async with open_shop(seller, tmp_path) as network, buyer(tmp_path, network=network).agent as customer:
         with pytest.raises(TreatyError) as caught:

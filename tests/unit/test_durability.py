@@ -40,7 +40,7 @@ def test_a_checkpoint_says_where_its_leaves_are(durability: Durability) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "durability"),
     [
         ("durability copies=2 standbys=1", Durability(1, 2)),
         ("durability standbys=1 copies=2 continents=3 far", Durability(1, 2)),
@@ -50,8 +50,8 @@ def test_a_checkpoint_says_where_its_leaves_are(durability: Durability) -> None:
         ("durability2 copies=2", Durability()),
     ],
 )
-def test_a_reader_takes_the_words_that_it_knows(line: str, said: Durability) -> None:
-    assert Durability.parse(["another extension", line]) == said
+def test_a_reader_takes_the_words_that_it_knows(line: str, durability: Durability) -> None:
+    assert Durability.parse(["another extension", line]) == durability
 
 
 @pytest.fixture
@@ -142,9 +142,7 @@ async def test_a_receipt_waits_for_as_many_copies_as_it_promises(place: Settings
         assert (await receipt_of(registry, 3)).index == before + 2
 
 
-async def test_leaves_of_a_commit_that_was_lost_are_replaced_and_never_those_of_another_leader(
-    place: Settings, tmp_path: Path
-) -> None:
+async def test_only_leaves_of_a_lost_commit_are_replaced(place: Settings, tmp_path: Path) -> None:
     place = replace(place, tiles=place.tiles[:1])
     async with Registry.open(place) as registry:
         size = registry.head.size
@@ -175,7 +173,7 @@ class Leaves:
         return encode_bundle(self.leaves[: tile.width]) if isinstance(tile, Bundle) else edge.tiles[tile]
 
 
-async def test_a_process_that_leads_again_trusts_no_tile_beyond_what_was_signed(tmp_path: Path) -> None:
+async def test_a_returning_leader_trusts_no_unsigned_tile(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     reader = Leaves(b"1", b"2", b"lost")
     copy = TileCopy(f"file://{tmp_path}/one", lambda: LogKeys.pinned(LOG_KEY.verifier), reader)  # type: ignore[arg-type]
@@ -190,7 +188,7 @@ async def test_a_process_that_leads_again_trusts_no_tile_beyond_what_was_signed(
     assert held(tmp_path / "one", 3) == [b"1", b"2", b"3"]
 
 
-async def test_a_database_behind_the_checkpoint_of_a_copy_is_not_signed(place: Settings) -> None:
+async def test_a_database_behind_a_copys_checkpoint_is_not_signed(place: Settings) -> None:
     async with Registry.open(place) as registry:
         await receipt_of(registry, 1)
         for copy in registry.tiles.copies:
@@ -225,7 +223,7 @@ async def test_the_standbys_that_a_commit_waits_for_are_counted(database: str, n
         assert await synchronous_standbys(Named()) == count  # type: ignore[arg-type]
 
 
-async def test_a_promise_of_standbys_that_the_database_does_not_have_is_not_signed(place: Settings) -> None:
+async def test_an_unmet_promise_of_standbys_is_not_signed(place: Settings) -> None:
     async with Registry.open(place):
         pass
     before = record_at(str(place.head), ORIGIN)

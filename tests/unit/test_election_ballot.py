@@ -63,30 +63,30 @@ def cast(*rows: tuple[str, int, Tiers]) -> Votes:
 
 def test_counts_only_strict_preferences_and_sides_by_cluster() -> None:
     votes = cast(("p", 10, (("a",), ("b", "c"))), ("q", 4, (("b",), (NONE,), ("a",))), ("r", 1, (("a", NONE),)))
-    counted = count(votes, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
-    assert counted.choices == ("a", "b", NONE)
-    assert counted.total == 15
-    assert counted.pairwise == [[0, 11, 10], [4, 0, 14], [4, 1, 0]]
-    assert counted.above == [{"x": 10}, {"x": 14}]
-    assert counted.below == [{"x": 4}, {"y": 1}]
+    tally = count(votes, ("a", "b"), {"p": "x", "q": "x", "r": "y"})
+    assert tally.choices == ("a", "b", NONE)
+    assert tally.total == 15
+    assert tally.pairwise == [[0, 11, 10], [4, 0, 14], [4, 1, 0]]
+    assert tally.above == [{"x": 10}, {"x": 14}]
+    assert tally.below == [{"x": 4}, {"y": 1}]
 
 
 def test_without_candidates_ballots_still_have_a_total() -> None:
-    counted = count(cast(("p", 7, (("a",),))), (), {"p": "p"})
-    assert (counted.choices, counted.total, counted.pairwise) == ((NONE,), 7, [[0]])
+    tally = count(cast(("p", 7, (("a",),))), (), {"p": "p"})
+    assert (tally.choices, tally.total, tally.pairwise) == ((NONE,), 7, [[0]])
 
 
 def test_without_ballots_everything_is_nothing() -> None:
-    counted = count(cast(), ("a",), {})
-    assert (counted.total, counted.pairwise, counted.above, counted.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
+    tally = count(cast(), ("a",), {})
+    assert (tally.total, tally.pairwise, tally.above, tally.below) == (0, [[0, 0], [0, 0]], [{}], [{}])
     assert approvals(cast()) == [] and approved([]) == {}
 
 
 def test_weights_of_a_whole_world_are_counted_to_the_unit() -> None:
     """Beyond the 53 bits of a float."""
     votes = cast(*((f"p{n}", (1 << 60) + n, (("a",),)) for n in range(3)), ("q", 1, (("b",),)))
-    counted = count(votes, ("a", "b"), dict.fromkeys(votes.principals, "x"))
-    assert counted.pairwise[0][1] == 3 * (1 << 60) + 3 and counted.above[0] == {"x": 3 * (1 << 60) + 3}
+    tally = count(votes, ("a", "b"), dict.fromkeys(votes.principals, "x"))
+    assert tally.pairwise[0][1] == 3 * (1 << 60) + 3 and tally.above[0] == {"x": 3 * (1 << 60) + 3}
 
 
 def test_a_vote_approves_of_what_it_ranks_over_none() -> None:
@@ -101,7 +101,7 @@ WEIGHTS = {ALPHA: 8, BRAVO: 8}
 A, B, C = Pair(ALPHA, BRAVO), Pair(ALPHA, CHARLIE), Pair(BRAVO, CHARLIE)
 
 
-def test_an_implied_ballot_names_what_most_counterparties_agreed_on() -> None:
+def test_an_implied_ballot_names_the_most_agreed_document() -> None:
     implied = implied_ballots(Tally.of({"x": {A: 4, B: 2}, "y": {C: 5}}), None, {}, 5)
     assert implied == {
         ALPHA: Implied(("x",), 5, 4),
@@ -117,7 +117,7 @@ def test_the_newest_report_of_each_pair_counts_alone() -> None:
     assert implied[CHARLIE] == Implied(("z",), 5, 3)
 
 
-def test_a_withdrawn_document_is_named_by_those_alone_who_speak_no_other() -> None:
+def test_a_withdrawn_document_is_named_without_an_alternative() -> None:
     reports = {"x": {A: 4, B: 4}, "y": {C: 1}}
     implied = implied_ballots(Tally.of(reports), None, {}, 5, {"x"})
     assert implied == {ALPHA: Implied(("x",), 5, 4), BRAVO: Implied(("y",), 5, 1), CHARLIE: Implied(("y",), 5, 1)}
@@ -152,7 +152,7 @@ def test_an_implied_ballot_ripens_while_it_stays_the_same() -> None:
     assert (later[BRAVO].since, later[CHARLIE].since) == (0, 3)
 
 
-def test_an_implied_ballot_is_loyal_until_another_document_has_more_counterparties() -> None:
+def test_an_implied_ballot_stays_until_another_leads() -> None:
     first = implied_ballots(Tally.of({"x": {A: 0}}), None, {}, 0)
     as_many = implied_ballots(Tally.of({"x": {A: 0}, "y": {B: 1}}), None, first, 1)
     assert as_many[ALPHA] == Implied(("x",), 0, 0)
@@ -166,9 +166,14 @@ def live(
     ballots: Ballots, implied: dict[str, Implied], *, epoch: int = 0, horizon: int | None = None
 ) -> list[tuple[str, int, Tiers]]:
     """Principal, weight and tiers of everything that is counted."""
-    found = votes(ballots, implied, WEIGHTS, epoch, horizon)
-    rows = zip(found.principal.tolist(), found.weight.tolist(), found.ranking.tolist(), strict=True)
-    return [(found.principals[principal], weight, found.rankings[ranking]) for principal, weight, ranking in rows]
+    ballots_in_force = votes(ballots, implied, WEIGHTS, epoch, horizon)
+    rows = zip(
+        ballots_in_force.principal.tolist(), ballots_in_force.weight.tolist(), ballots_in_force.ranking.tolist(), strict=True
+    )
+    return [
+        (ballots_in_force.principals[principal], weight, ballots_in_force.rankings[ranking])
+        for principal, weight, ranking in rows
+    ]
 
 
 def ballots_of(tiers: dict[str, Tiers], directory: PrincipalDirectory | None = None) -> Ballots:
@@ -203,9 +208,9 @@ def test_the_ballots_of_one_principal_share_its_weight() -> None:
         directory.grant("alpha.example", did, "did:wba:alpha.example")
     one, other = (("a",),), (("b",),)
     cast_by = ballots_of(dict(zip(dids, (one, other, one, (), one), strict=True)), directory)
-    found = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
-    assert found.weight.tolist() == [2, 2, 2] and found.implied == 0
-    assert [found.rankings[number] for number in found.ranking] == [one, other, one]
+    ballots = votes(cast_by, {"alpha.example": Implied(("c",), 0, 0)}, {"alpha.example": 8}, 0, None)
+    assert ballots.weight.tolist() == [2, 2, 2] and ballots.implied == 0
+    assert [ballots.rankings[number] for number in ballots.ranking] == [one, other, one]
 
 
 def test_in_an_open_electorate_ballots_fade_and_ripen() -> None:

@@ -57,7 +57,7 @@ def names(earned: Sequence[EarnedCredit]) -> str:
     return "".join(credit.principal for credit in earned)
 
 
-def test_a_report_alone_earns_nothing_and_a_later_one_makes_it_count() -> None:
+def test_a_lone_report_earns_only_when_corroborated() -> None:
     book = Book()
     assert book.close("AD x") == []
     earned = book.close("GJ x")
@@ -69,7 +69,7 @@ def test_a_report_alone_earns_nothing_and_a_later_one_makes_it_count() -> None:
     assert names(book.close("AD x", "BE x")) == "GJ"
 
 
-def test_reports_of_one_epoch_corroborate_each_other_whatever_their_order() -> None:
+def test_reports_of_an_epoch_corroborate_in_any_order() -> None:
     assert names(Book().close("AD x", "GJ x")) == "ADGJ"
     assert names(Book().close("GJ x", "AD x")) == "GJAD"
 
@@ -139,9 +139,9 @@ def test_credit_with_the_same_corroborator_shrinks() -> None:
         ("A", "H", EIGHTH),
         ("D", "H", EIGHTH),
     }
-    known = book.close("AD z", "HJ z")
-    assert {c.corroborator for c in known if c.principal == "A"} == {"H"}, "with whom A shares more, of the two"
-    assert {c.shared for c in known if c.principal == "A"} == {1}
+    credits = book.close("AD z", "HJ z")
+    assert {c.corroborator for c in credits if c.principal == "A"} == {"H"}, "with whom A shares more, of the two"
+    assert {c.shared for c in credits if c.principal == "A"} == {1}
 
 
 def test_the_first_independent_report_in_the_log_corroborates() -> None:
@@ -149,7 +149,7 @@ def test_the_first_independent_report_in_the_log_corroborates() -> None:
     assert {credit.corroborator for credit in earned if credit.principal == "A"} == {"H"}
 
 
-def test_an_election_pays_reporters_the_more_the_fewer_clusters_were_before_them() -> None:
+def test_an_election_pays_early_reporters_more() -> None:
     book = Book()
     book.close("AD x")  # nobody before
     book.close("GH x")  # two clusters before
@@ -164,7 +164,7 @@ def test_an_election_pays_reporters_the_more_the_fewer_clusters_were_before_them
     assert [c.principal for c in earned if c.reason == "reported"] == ["E"]
 
 
-def test_an_election_pays_once_and_only_who_was_corroborated_and_weighs_something() -> None:
+def test_an_election_pays_corroborated_reporters_once() -> None:
     book = Book()
     book.close("AD x", "GJ x")
     book.close("BC x")
@@ -196,12 +196,12 @@ def test_the_example_of_the_specification() -> None:
     book, rows = Book({name: group for group in ("AB", "CD", "EF", "GH") for name in group}), EXAMPLE.findall(text)
     for epoch, pair, reported, elected in rows:
         assert book.epoch == int(epoch)
-        said: dict[str, list[str]] = {"reported": [], "elected": []}
+        lines: dict[str, list[str]] = {"reported": [], "elected": []}
         for credit in book.close(f"{pair} x", elected="x" if elected else ""):
-            said[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
-        assert (", ".join(said["reported"]) or "nothing", ", ".join(said["elected"])) == (reported, elected)
+            lines[credit.reason].append(f"{credit.principal} {credit.amount} {credit.corroborator}")
+        assert (", ".join(lines["reported"]) or "nothing", ", ".join(lines["elected"])) == (reported, elected)
     assert len(rows) == 4
-    assert f"+ 3435973836 = {book.standing('A')}." in text
+    assert f"+ 3435973836 = {book.standing('A')}." in " ".join(text.split())
 
 
 def test_credits_are_an_entry_of_the_roll() -> None:

@@ -80,7 +80,7 @@ def test_a_ballot_on_one_document_is_one_on_its_line() -> None:
     assert lines.read((("b", "c"), ("a",))) == (("a",),)
 
 
-def test_a_successor_inherits_the_tier_of_a_ballot_that_does_not_rank_it() -> None:
+def test_a_successor_inherits_the_tier_of_a_loyal_ballot() -> None:
     lines = Lines(successors={"a": "s"})
     assert lines.read((("a",),)) == (("a", "s"),)
     assert lines.read((("x",), ("a",), (NONE,))) == (("x",), ("a", "s"), (NONE,))
@@ -98,7 +98,7 @@ def test_users_of_three_versions_elect_one_line(shares: tuple[str, ...]) -> None
     assert candidate["state"] == "consensus" and candidate["voters"] == 16
 
 
-def test_the_version_to_speak_is_the_newest_that_half_of_the_users_have_reached() -> None:
+def test_the_spoken_version_is_the_newest_that_half_reached() -> None:
     log = sixteen()
     author = log.agents[0]
     first, second = log.publish(author, "p"), log.release(author, "p", "1.1")
@@ -126,7 +126,7 @@ def test_another_publisher_begins_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("state", ["yanked", "revoked"])
-def test_what_was_taken_back_is_repealed_at_once_and_not_elected_again(state: State) -> None:
+def test_a_withdrawn_document_is_repealed_and_not_reelected(state: State) -> None:
     log = sixteen()
     document = log.publish(log.agents[0], "p")
     assert elect(log, document) == document
@@ -150,7 +150,7 @@ def test_a_line_goes_on_with_what_was_not_taken_back() -> None:
     assert elected(log) == second, "nobody speaks it yet, but nothing else of the line is left"
 
 
-def test_a_line_that_is_taken_back_whole_is_repealed_by_the_version_that_was_spoken() -> None:
+def test_a_withdrawn_line_is_repealed_by_the_spoken_version() -> None:
     log = sixteen()
     author = log.agents[0]
     log.publish(author, "p")
@@ -175,7 +175,7 @@ def test_a_copy_undoes_a_withdrawal_only_by_who_counts(copied_by: str) -> None:
     assert elected(log) == (None if copied_by == "key" else document)
 
 
-def test_the_successor_that_a_publisher_names_wins_and_no_other_document_does() -> None:
+def test_the_successor_named_by_its_publisher_wins() -> None:
     log = sixteen()
     author, rival = log.agents[0], log.agents[5]
     old, new, other = log.publish(author, "p"), log.publish(author, "r"), log.publish(rival, "q")
@@ -201,7 +201,7 @@ def test_a_deprecation_without_a_successor_moves_no_vote() -> None:
         assert elected(log) == old
 
 
-def test_a_deprecated_version_is_passed_over_once_a_quarter_speaks_another() -> None:
+def test_a_deprecated_version_ends_when_a_quarter_moved_on() -> None:
     log = sixteen()
     author = log.agents[0]
     old, new = log.publish(author, "p"), log.release(author, "p", "1.1")
@@ -264,7 +264,7 @@ def test_a_line_without_users_speaks_its_first_document(state: State) -> None:
     assert first in [decision.consensus for decision in log.close()]
 
 
-def test_a_publisher_without_weight_takes_back_what_it_published_first() -> None:
+def test_a_weightless_publisher_withdraws_its_own() -> None:
     log = sixteen()
     guest = key_signer("a guest")
     document = log.publish(guest, "p")

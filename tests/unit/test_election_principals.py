@@ -22,7 +22,7 @@ def directory() -> PrincipalDirectory:
     return directory
 
 
-def test_in_a_development_electorate_every_did_with_a_domain_is_one() -> None:
+def test_every_did_with_a_domain_counts_in_development() -> None:
     directory = PrincipalDirectory()
     for did in ("did:wba:alpha.example", "did:wba:alpha.example:users:someone", "did:web:alpha.example%3A8443"):
         assert directory.principal_of(did) == did
@@ -75,7 +75,7 @@ def test_another_list_makes_other_principals(directory: PrincipalDirectory) -> N
     assert directory.principal_of("did:wba:alpha.co.example") == "did:wba:alpha.co.example"
 
 
-def test_the_list_that_is_shipped_has_its_private_section_ignored() -> None:
+def test_the_private_section_of_the_list_is_ignored() -> None:
     data = resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
     suffixes = SuffixList(data)
     assert suffixes.registrable("someone.github.io") == "github.io"

@@ -140,7 +140,7 @@ def test_a_report_counts_for_the_horizon() -> None:
     assert [bool(pairs_of(log.tally(epoch))) for epoch in range(6)] == [False, True, True, True, False, False]
 
 
-def test_equivocation_voids_both_reports_and_bars_both_principals() -> None:
+def test_equivocation_voids_both_reports_and_principals() -> None:
     log = Log()
     log.add(A, B, X, epoch=0, key="same")
     log.add(A, C, X, epoch=0)
@@ -160,7 +160,7 @@ def test_what_is_void_stays_void_and_gives_its_place_back() -> None:
     assert pairs_of(everybody) == {Y: {Pair(A, B): 0}}
 
 
-def test_equivocation_in_another_topic_or_of_a_failure_is_equivocation() -> None:
+def test_equivocation_counts_across_topics_and_failures() -> None:
     log = Log()
     log.add(A, B, X, key="same", outcome="failed")
     log.add(A, B, Y, key="same", topic="other")

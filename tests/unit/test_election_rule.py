@@ -114,7 +114,7 @@ def test_a_candidate_needs_everything() -> None:
     assert candidacy_shortfalls(enough, 601, PARAMETERS)[0].needs == 31, "a twentieth, rounded up"
 
 
-def test_the_field_keeps_the_strongest_in_the_order_of_publication() -> None:
+def test_the_field_keeps_the_strongest_in_publication_order() -> None:
     small = msgspec.structs.replace(PARAMETERS, max_candidates=2)
     supports = {
         "late": Support(30, 9, 9, 90),
@@ -158,16 +158,16 @@ def test_the_order_is_that_of_a_plain_recount_in_every_round(ballots: list[tuple
     alike = Counter[frozenset[str]]()
     for liked, weight in ballots:
         alike[frozenset(liked)] += weight
-    chosen: list[str] = []
-    while len(chosen) < 2 * places and len(chosen) < len(supports):
+    order: list[str] = []
+    while len(order) < 2 * places and len(order) < len(supports):
         score = {
-            name: sum(weight // (len(liked.intersection(chosen)) + 1) for liked, weight in alike.items() if name in liked)
+            name: sum(weight // (len(liked.intersection(order)) + 1) for liked, weight in alike.items() if name in liked)
             for name in supports
-            if name not in chosen
+            if name not in order
         }
-        chosen.append(max(score, key=lambda name: score[name]))
+        order.append(max(score, key=lambda name: score[name]))
     approvals = [Approval(frozenset(liked), weight) for liked, weight in ballots]
-    assert in_order(supports.keys(), supports, approvals, places)[: len(chosen)] == chosen
+    assert in_order(supports.keys(), supports, approvals, places)[: len(order)] == order
 
 
 @pytest.mark.parametrize("state", ["candidate", "provisional"])
@@ -180,7 +180,7 @@ def test_what_leaves_the_field_is_merely_published_again(state: State) -> None:
 # --- provisional
 
 
-def test_provisional_needs_a_quorum_of_those_that_do_not_vote_for_it() -> None:
+def test_provisional_needs_a_quorum_of_others() -> None:
     topic = Topic({"a": DocumentState("candidate")})
     indifferent = "a-"  # ranks neither over the other
     poll = topic.poll([(3, "a"), (9, indifferent)])
@@ -199,7 +199,7 @@ def test_provisional_needs_twice_the_votes_of_none() -> None:
     assert (shortfall.condition, shortfall.has, shortfall.needs, shortfall.against) == ("ratio-over-none", 84, 96, NONE)
 
 
-def test_all_that_are_acceptable_are_provisional_and_the_first_is_elected() -> None:
+def test_the_first_of_the_acceptable_is_elected() -> None:
     topic = Topic({"a": DocumentState("candidate"), "b": DocumentState("candidate")})
     assert topic.close([(6, "a>b"), (5, "b>a")], "ab") == {"a": "provisional", "b": "provisional"}
     (shortfall,) = [
@@ -239,7 +239,7 @@ def test_support_is_what_three_equal_clusters_make_up(weights: tuple[int, ...], 
 
 
 @given(st.lists(st.integers(0, 40), max_size=7), st.integers(1, 4))
-def test_the_support_is_the_largest_that_so_many_equal_clusters_make_up(weights: list[int], share: int) -> None:
+def test_support_is_the_largest_share_of_equal_clusters(weights: list[int], share: int) -> None:
     by_cluster = {str(number): weight for number, weight in enumerate(weights)}
     levels = [k for k in range(sum(weights) + 1) if sum(min(weight, k) for weight in weights) >= share * k]
     assert shared_support(by_cluster, share) == share * max(levels)
@@ -269,8 +269,8 @@ def test_a_vote_more_for_a_document_never_costs_it_anything(
 
     before, after = poll(cast), poll([*cast, ("a", cluster, weight)])
     assert missing(after, "a", READY) <= missing(before, "a", READY)
-    kept = [{shortfall.condition for shortfall in each.kept_shortfalls("a")} for each in (before, after)]
-    assert kept[1] <= kept[0]
+    conditions = [{shortfall.condition for shortfall in each.kept_shortfalls("a")} for each in (before, after)]
+    assert conditions[1] <= conditions[0]
     assert before.is_rejected("a") or not after.is_rejected("a")
     support = Support(3, 9, 9, weight=7, approval=before.count.pairwise[0][2])
     more = replace(support, approval=after.count.pairwise[0][2])
@@ -327,8 +327,10 @@ def test_a_successor_leads_three_to_two_for_two_epochs() -> None:
 
 def test_a_challenger_is_told_how_far_ahead_it_must_be() -> None:
     topic = Topic({"a": DocumentState("consensus"), "b": READY})
-    told = {s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))}
-    assert told == {
+    shortfalls = {
+        s.condition: s for s in topic.poll([(7, "b>a"), (5, "a>b")], "ab").consensus_shortfalls("b", replace(READY, ahead=1))
+    }
+    assert shortfalls == {
         "ratio-over-incumbent": Shortfall("ratio-over-incumbent", 7 * UNIT, 90, "a"),  # 3 : 2 of 5 · 12
         "ahead-epochs": Shortfall("ahead-epochs", 1, 2, "a"),
     }
@@ -451,7 +453,7 @@ def test_the_repealed_may_be_elected_again() -> None:
 
 
 @pytest.mark.parametrize("state", ["dormant", "superseded", "repealed"])
-def test_outside_the_field_the_past_is_remembered_and_counters_are_not(state: State) -> None:
+def test_counters_outside_the_field_are_not_kept(state: State) -> None:
     topic = Topic({"a": DocumentState(state, ahead=3)})
     assert topic.close([(6, "b")], "b") == {"a": state, "b": "candidate"}
     assert topic.states["a"] == DocumentState(state)
@@ -464,7 +466,7 @@ def suspicion(topic: Topic) -> dict[str, int]:
     return {document: current.suspect for document, current in topic.states.items()}
 
 
-def test_a_consensus_that_is_rejected_is_suspect_for_two_epochs_and_stays_the_consensus() -> None:
+def test_a_rejected_consensus_is_suspect_for_two_epochs() -> None:
     topic = Topic()
     topic.elect("a")
     assert topic.close([(3, "a"), (6, "-")]) == {"a": "consensus"}
@@ -489,7 +491,7 @@ def test_only_the_consensus_is_suspect_for_being_rejected() -> None:
     assert suspicion(topic) == {"a": 0}
 
 
-def test_a_warning_of_reports_holds_for_whatever_is_in_the_field_and_changes_no_state() -> None:
+def test_a_warning_of_reports_changes_no_state() -> None:
     warned, calm = Topic(), Topic()
     for epoch in range(6):
         flagged = "ab" if epoch in (0, 3) else ""
@@ -533,7 +535,7 @@ def test_beating_takes_a_ratio_and_at_least_one_vote() -> None:
     assert beats(1, 0, (2, 1)) and not beats(0, 0, (2, 1))
 
 
-def test_the_development_parameters_are_what_the_specification_says() -> None:
+def test_the_development_parameters_are_those_of_the_text() -> None:
     p = PARAMETERS
     assert (p.rule, p.electorate, p.horizon_epochs) == ("schulze-margins-v3", "development", 13)
     assert (p.candidate_pairs, p.candidate_clusters, p.candidate_share, p.max_candidates) == (3, 2, 20, 32)

@@ -17,7 +17,7 @@ def test_every_state_and_every_event_is_in_the_table() -> None:
     assert {event for _, event in TRANSITIONS} == set(DocumentEvent) == set(CONDITIONS)
 
 
-def test_a_challenger_may_leave_or_trail_and_an_incumbent_has_five_outcomes() -> None:
+def test_a_challenger_has_two_outcomes_and_an_incumbent_five() -> None:
     for state in STATES:
         events = {event for before, event in TRANSITIONS if before == state}
         if state == "consensus":

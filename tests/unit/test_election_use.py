@@ -34,29 +34,29 @@ def counted(
     return votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, epoch, horizon, begun=begun or {})
 
 
-def said(found: Votes) -> dict[Tiers, int]:
+def said(votes: Votes) -> dict[Tiers, int]:
     """Return ranking → its weight."""
-    return {found.rankings[n]: int(weight) for n, weight in zip(found.ranking.tolist(), found.weight, strict=True)}
+    return {votes.rankings[n]: int(weight) for n, weight in zip(votes.ranking.tolist(), votes.weight, strict=True)}
 
 
 A, B, AB = (("a",),), (("b",),), (("a",), ("b",))
 
 
 def test_use_of_the_first_choice_keeps_a_ballot_up_for_ever() -> None:
-    found = counted(AB, 0, Implied(("a",), 0, 200), 200)
-    assert said(found) == {AB: part(ONE, conviction(200))}, "eight halvings ago it was cast"
-    assert (found.age.tolist(), found.held.tolist(), found.implied) == ([0], [200], 0)
+    row = counted(AB, 0, Implied(("a",), 0, 200), 200)
+    assert said(row) == {AB: part(ONE, conviction(200))}, "eight halvings ago it was cast"
+    assert (row.age.tolist(), row.held.tolist(), row.implied) == ([0], [200], 0)
 
 
 def test_a_ballot_is_no_firmer_than_the_use_that_renews_it() -> None:
-    found = counted(A, 0, Implied(("a",), 25, 26), 26, since=0)
-    assert (found.age.tolist(), found.held.tolist()) == ([0], [1])
-    assert found.weight.tolist() == [part(ONE, conviction(1))]
+    row = counted(A, 0, Implied(("a",), 25, 26), 26, since=0)
+    assert (row.age.tolist(), row.held.tolist()) == ([0], [1])
+    assert row.weight.tolist() == [part(ONE, conviction(1))]
 
 
 def test_use_that_would_weaken_a_ballot_leaves_it_as_it_is() -> None:
-    found = counted(A, 26, Implied(("a",), 26, 26), 26, since=0)
-    assert (found.age.tolist(), found.held.tolist()) == ([0], [26])
+    row = counted(A, 26, Implied(("a",), 26, 26), 26, since=0)
+    assert (row.age.tolist(), row.held.tolist()) == ([0], [26])
 
 
 def test_without_use_a_ballot_fades_to_nothing() -> None:
@@ -66,11 +66,11 @@ def test_without_use_a_ballot_fades_to_nothing() -> None:
 
 def test_what_a_ballot_has_faded_by_is_said_by_use() -> None:
     """The use is older than the ballot, so it does not contradict it: who wants another protocol than it must speak."""
-    found = counted(A, 10, Implied(("b",), 4, 20), 23)
+    row = counted(A, 10, Implied(("b",), 4, 20), 23)
     left = decay(13, HORIZON)
-    assert said(found) == {A: part(part(ONE, left), conviction(13)), B: part(ONE - left, conviction(19))}
-    assert (found.implied, found.age.tolist(), found.held.tolist()) == (1, [13, 3], [13, 19])
-    assert found.total <= ONE
+    assert said(row) == {A: part(part(ONE, left), conviction(13)), B: part(ONE - left, conviction(19))}
+    assert (row.implied, row.age.tolist(), row.held.tolist()) == (1, [13, 3], [13, 19])
+    assert row.total <= ONE
 
 
 def test_use_that_began_after_a_ballot_replaces_it() -> None:
@@ -79,7 +79,7 @@ def test_use_that_began_after_a_ballot_replaces_it() -> None:
     assert said(counted(((NONE,),), 10, Implied(("b",), 11, 12), 12)) == {B: part(ONE, conviction(1))}
 
 
-def test_use_of_a_lower_choice_that_began_later_replaces_the_ballot_too() -> None:
+def test_later_use_of_a_lower_choice_replaces_the_ballot() -> None:
     assert said(counted(AB, 10, Implied(("b",), 11, 12), 12)) == {B: part(ONE, conviction(1))}
 
 
@@ -101,7 +101,7 @@ def test_a_ballot_of_an_earlier_tenure_does_not_count() -> None:
     assert [*said(counted(A, 6, None, 6, begun={ALPHA: 5}))] == [A]
 
 
-def test_under_the_rule_before_a_ballot_hides_use_until_it_is_gone() -> None:
+def test_the_older_rule_lets_a_ballot_hide_use() -> None:
     ballots = Ballots(PrincipalDirectory())
     ballots.cast(ALPHA, A, 0)
     use = {ALPHA: Implied(("b",), 5, 80)}
@@ -117,5 +117,5 @@ def test_nobody_counts_for_more_than_its_weight(age: int, use: Implied | None) -
         ballots.cast(did, tiers, 104 - age)
     directory = ballots.directory
     assert directory.principal_of(ALPHA) == ALPHA
-    found = votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, 104, HORIZON, begun=MappingProxyType({}))
-    assert found.total <= ONE
+    counted_votes = votes(ballots, {ALPHA: use} if use else {}, {ALPHA: ONE}, 104, HORIZON, begun=MappingProxyType({}))
+    assert counted_votes.total <= ONE

@@ -43,10 +43,10 @@ class Log:
 
     def edges(self, epoch: int = 0, friends: dict[Pair, int] | None = None, **changes: int) -> dict[tuple[str, str], int]:
         acquainted = self._acquaintance(FRIENDS if friends is None else friends)
-        counted = self.vouches.counted(epoch, acquainted, terms(**changes), HORIZON)
+        row = self.vouches.counted(epoch, acquainted, terms(**changes), HORIZON)
         names = tuple(sorted({name for did in self.dids if (name := self.directory.principal_of(did))}))
         places = self.directory.places(names)
-        return edges_of(graph_of(names, places[counted.voucher], places[counted.vouched], counted.strength))
+        return edges_of(graph_of(names, places[row.voucher], places[row.vouched], row.strength))
 
     def _acquaintance(self, friends: dict[Pair, int]) -> Acquaintance:
         reports = Reports(self.directory)
@@ -98,8 +98,8 @@ def test_the_newest_word_counts_by_whichever_did_it_was_said() -> None:
     assert log.edges(2) == {(A, B): ONE}
 
 
-@pytest.mark.parametrize("kept", [1, 2, 3])
-def test_only_the_newest_are_kept(kept: int) -> None:
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_only_the_newest_are_kept(most: int) -> None:
     log = Log()
     others = ["delta.example", "echo.example", "foxtrot.example"]
     for other in others:
@@ -108,11 +108,11 @@ def test_only_the_newest_are_kept(kept: int) -> None:
     log.vouch(A, "gone.example")
     log.vouch(A, "gone.example", withdrawn=True)
     friends = {Pair(A, other): 3 for other in (*others, "gone.example")}
-    newest = [others[0], others[2], others[1]][:kept]
-    assert log.edges(friends=friends, max_vouches=kept) == {(A, other): ONE for other in newest}
+    newest = [others[0], others[2], others[1]][:most]
+    assert log.edges(friends=friends, max_vouches=most) == {(A, other): ONE for other in newest}
 
 
-def test_those_that_do_not_count_yet_take_their_place_all_the_same() -> None:
+def test_principals_that_do_not_count_yet_take_their_place() -> None:
     log = Log()
     log.vouch(A, B)
     log.vouch(A, "stranger.example")

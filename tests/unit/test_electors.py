@@ -40,15 +40,15 @@ def vouch(to: Signer) -> kinds.Vouch:
 @pytest.mark.threat(78)
 async def test_a_did_key_neither_votes_nor_vouches(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    for made in (
+    for statement in (
         KEY.statement(ballot(registry)),
         KEY.statement(ballot(registry, topic="invented/topic-1")),
         KEY.statement(vouch(ALICE)),
         ALICE.statement(vouch(KEY)),
         signed(report(registry), *sorted((KEY, OTHER_KEY), key=lambda signer: signer.key_id)),
     ):
-        refusal = await refuse(registry, made)
-        assert refusal.code == "electorate.no-principal", made
+        refusal = await refuse(registry, statement)
+        assert refusal.code == "electorate.no-principal", statement
         assert "did:key" in refusal.message and "domain" in refusal.fix
     assert not web.fetched, "it is refused before anything is fetched"
 
@@ -73,7 +73,7 @@ async def test_a_host_of_one_label_is_no_principal(registry: Registry, web: Web,
 
 @pytest.mark.threat(78)
 @pytest.mark.parametrize("name", ["shop.alice.example", "alice.example:users:bob", "host.example:8443", "example"])
-async def test_in_an_open_electorate_a_principal_is_a_registrable_domain(opened: Registry, web: Web, name: str) -> None:
+async def test_an_open_electorate_has_registrable_domains(opened: Registry, web: Web, name: str) -> None:
     web.serve(signer := domain_signer(name.replace(":8443", "%3A8443")))
     assert (await refuse(opened, signer.statement(ballot(opened)))).code == "electorate.no-principal"
 
@@ -81,12 +81,12 @@ async def test_in_an_open_electorate_a_principal_is_a_registrable_domain(opened:
 async def test_one_principal_does_not_report_or_vouch_for_itself(opened: Registry, web: Web) -> None:
     other = domain_signer("alice.example", "web")
     web.serve(ALICE, other)
-    made = signed(report(opened), *sorted((ALICE, other), key=lambda signer: signer.key_id))
-    assert (await refuse(opened, made)).code == "electorate.one-principal"
+    statement = signed(report(opened), *sorted((ALICE, other), key=lambda signer: signer.key_id))
+    assert (await refuse(opened, statement)).code == "electorate.one-principal"
     assert (await refuse(opened, ALICE.statement(vouch(other)))).code == "electorate.one-principal"
 
 
-async def test_a_grant_gives_a_did_key_its_owners_voice_in_an_open_electorate(opened: Registry, web: Web) -> None:
+async def test_a_grant_gives_a_did_key_its_owners_voice(opened: Registry, web: Web) -> None:
     web.serve(ALICE)
     assert (await refuse(opened, KEY.statement(ballot(opened)))).code == "electorate.no-principal"
     await log(opened, kinds.Grant("alice.example", KEY.did), ALICE)
@@ -94,7 +94,7 @@ async def test_a_grant_gives_a_did_key_its_owners_voice_in_an_open_electorate(op
 
 
 @pytest.mark.threat(78)
-async def test_grants_by_strangers_do_not_silence_whom_a_domain_granted(opened: Registry, web: Web) -> None:
+async def test_strangers_grants_silence_no_granted_did(opened: Registry, web: Web) -> None:
     web.serve(ALICE)
     strangers = [key_signer(f"stranger {number}") for number in range(256)]
     outcomes = await opened.submit([signer.statement(kinds.Grant(signer.did, KEY.did)).leaf for signer in strangers])
@@ -115,7 +115,7 @@ async def test_more_grants_than_are_read_refuse_nobody(opened: Registry, monkeyp
     await log(opened, ballot(opened), KEY)
 
 
-async def test_an_opened_electorate_counts_from_the_epoch_that_it_decides(registry: Registry, web: Web) -> None:
+async def test_an_opened_electorate_counts_from_its_first_epoch(registry: Registry, web: Web) -> None:
     subdomain = domain_signer("shop.alice.example")
     web.serve(subdomain, ALICE)
     await registry.announce(open_electorates.draft())

@@ -103,11 +103,11 @@ async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path
     other.kill()
     await other.wait()
     # Its process is not to be found, as where /proc is hidden or ids are counted anew.
-    kept, pid = written.read_bytes(), server_pid(data)
+    content, pid = written.read_bytes(), server_pid(data)
     written.unlink()
     async with embedded_postgres(data) as url:
         assert await fetch(url, "select 1") == 1
-    written.write_bytes(kept)
+    written.write_bytes(content)
     async with embedded_postgres(data) as url:
         assert (await fetch(url, "select 1"), server_pid(data)) == (1, pid)
     assert server_pid(data) is None
@@ -116,15 +116,15 @@ async def test_a_server_of_another_namespace_is_used_and_left_running(data: Path
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("lock", ["postgres.starting", "postgres.running"])
-async def test_nothing_is_started_or_removed_while_another_process_has_a_lock(
+async def test_a_lock_of_another_process_prevents_start_and_removal(
     data: Path, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
     async with embedded_postgres(data):
         written = (data / "postgres" / "postmaster.pid").read_bytes()
     (data / "postgres" / "postmaster.pid").write_bytes(written)
     monkeypatch.setattr("treaty_registry.storage.embedded.FIRST_START", 1.5)
-    with (data / lock).open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (data / lock).open("rb") as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         with pytest.raises(Unavailable) as refused:
             async with embedded_postgres(data):
                 pass
@@ -152,7 +152,7 @@ async def test_the_owner_of_a_cluster_is_never_changed(data: Path) -> None:
         assert await fetch(url, "select 1") == 1
 
 
-async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(data: Path) -> None:
+async def test_a_path_too_long_for_a_socket_is_refused_first(data: Path) -> None:
     deep = data / ("d" * 100)
     with pytest.raises(Refused) as refused:
         async with embedded_postgres(deep):

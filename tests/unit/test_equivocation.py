@@ -15,7 +15,7 @@ from treaty_consensus.log.checkpoint import SignedCheckpoint, open_checkpoint
 from treaty_consensus.log.equivocation import MAX_EQUIVOCATION, Equivocation, contradiction
 from treaty_consensus.log.note import SignerKey, sign
 from treaty_consensus.log.witness import AddCheckpoint
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 HISTORY = History.of(leaves(20))
 FORK = History.of(leaves(20, fork_at=5))
@@ -68,19 +68,19 @@ def test_a_log_that_signs_another_root_each_time_fills_no_disk(tmp_path: Path, m
     monkeypatch.setattr("treaty_client.protocols.equivocation._MAX_KEPT", 3)
     monkeypatch.setattr("treaty_registry.witness.records._MAX_KEPT", 3)
     forks = [History.of(leaves(8, fork_at=place)) for place in range(1, 7)]
-    witness = Store(tmp_path / "witness")
+    witness = WitnessStore(tmp_path / "witness")
     for fork in forks:
         proof = Equivocation.of(KEY, HISTORY.note(8), fork.note(8))
         assert keep(tmp_path / "home", proof).exists()
         assert witness.keep(proof).exists()
     for folder in (tmp_path / "home", tmp_path / "witness" / "evidence"):
-        kept = [*folder.iterdir()]
-        assert len(kept) == 3
-        assert all(Equivocation.parse(file.read_bytes()).verify() for file in kept)
+        proofs = [*folder.iterdir()]
+        assert len(proofs) == 3
+        assert all(Equivocation.parse(file.read_bytes()).verify() for file in proofs)
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "home").iterdir()} == {0o600}
     # Another log has its own.
     other = Equivocation.of(OTHER_LOG.verifier, HISTORY.note(8, OTHER_LOG), FORK.note(8, OTHER_LOG))
-    assert keep(tmp_path / "home", other) not in kept
+    assert keep(tmp_path / "home", other) not in proofs
     assert len([*(tmp_path / "home").iterdir()]) == 4
 
 

@@ -46,12 +46,12 @@ def test_a_value_that_breaks_a_schema_is_quoted_harmlessly(text: str) -> None:
 
 @given(st.text(), st.integers(0, 40))
 def test_what_is_printable_is_one_line_of_bounded_length(text: str, limit: int) -> None:
-    shown = printable(text, limit)
-    assert shown.isprintable()
-    assert len(shown) <= 10 * limit
-    assert escaped(shown) == shown
+    text_shown = printable(text, limit)
+    assert text_shown.isprintable()
+    assert len(text_shown) <= 10 * limit
+    assert escaped(text_shown) == text_shown
     if text.isprintable() and "\\" not in text:
-        assert shown == text[:limit]
+        assert text_shown == text[:limit]
 
 
 @given(st.text(), st.text())

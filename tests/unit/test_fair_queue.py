@@ -57,7 +57,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_batch_alone_goes_in_whole_up_to_what_is_worked_on_at_a_time() -> None:
+async def test_a_lone_batch_enters_up_to_the_work_at_a_time() -> None:
     work = Work()
     tasks = [asyncio.create_task(work.submit(FLOOD, 100))]
     await work.finish_all(tasks)
@@ -76,7 +76,7 @@ async def test_one_statement_waits_for_a_turn_and_not_for_a_flood() -> None:
 
 
 @pytest.mark.threat(77)
-async def test_networks_take_turns_whatever_the_number_of_their_submissions() -> None:
+async def test_networks_take_turns_whatever_they_submit() -> None:
     work = Work()
     tasks = [asyncio.create_task(work.submit(f"192.0.2.{number}", 1)) for number in range(200)]
     await settle()
@@ -233,7 +233,7 @@ async def test_a_slow_machine_takes_less_into_work() -> None:
     assert 10 <= work.queue.capacity < 20
 
 
-async def test_work_that_hangs_makes_those_behind_it_wait_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_behind_hanging_work_waits_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fair_queue, "PATIENCE", 0.05)
     work = Work()
     work.queue = FairQueue(lambda: work.now, width=1, code="registry.busy")

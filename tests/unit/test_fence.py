@@ -54,7 +54,7 @@ def test_it_advances_and_never_goes_back(fence: Fence, path: Path) -> None:
         assert refusal(fence, path, size, root(size)) == "log.damaged"
 
 
-def test_the_same_head_again_is_no_news_but_another_root_is_a_fork(fence: Fence, path: Path) -> None:
+def test_the_same_head_is_no_news_and_another_root_a_fork(fence: Fence, path: Path) -> None:
     fence.advance(3, root(3))
     before = path.read_bytes()
     fence.advance(3, root(3))

@@ -91,9 +91,9 @@ def test_001_07_strangers_negotiate_fetch_and_speak(tmp_path: Path) -> None:
             await session.close()
             with pytest.raises(Unavailable):
                 await session.call("getProductInfo", productId="P12345")
-        said = words(tap)
-        assert said[:4] == [">initialize", "<capabilities-exchange", ">capabilities-exchange", ">protocol-evaluation"]
-        assert said[10:] == [">product-info", "<product-info"] * 2
+        phrases = words(tap)
+        assert phrases[:4] == [">initialize", "<capabilities-exchange", ">capabilities-exchange", ">protocol-evaluation"]
+        assert phrases[10:] == [">product-info", "<product-info"] * 2
         first = json.loads(tap.seen[10][1])
         assert first["sessionId"] == session.id
         assert set(first["payload"]) == {"data"}
@@ -105,7 +105,7 @@ def test_001_07_strangers_negotiate_fetch_and_speak(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_function_knows_the_call_and_its_trace_crosses_the_wire_in_the_byte_form(tmp_path: Path) -> None:
+def test_a_calls_trace_crosses_the_byte_form(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         seen: list[CallContext] = []
@@ -141,7 +141,7 @@ async def test_001_07_two_agents_speak_over_a_websocket(tmp_path: Path) -> None:
     assert [name for name in buyer.events if name in ("running", "end")] == ["running", "end"] * 2
 
 
-def test_001_27_28_29_30_31_and_32_the_manager_dispatches_by_a_first_message_that_was_read_already(tmp_path: Path) -> None:
+def test_001_27_28_29_30_31_and_32_a_first_message_dispatches(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         near, far = memory.pair()
@@ -159,7 +159,7 @@ def test_001_27_28_29_30_31_and_32_the_manager_dispatches_by_a_first_message_tha
     run(main())
 
 
-def test_001_29_sessions_are_independent_and_each_connection_has_its_own(tmp_path: Path) -> None:
+def test_001_29_each_connection_has_an_independent_session(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as one, meeting(shop) as two:
@@ -190,7 +190,7 @@ def test_001_19_the_second_negotiation_takes_one_round_trip(tmp_path: Path) -> N
     run(main())
 
 
-def test_001_19_what_this_side_would_no_longer_agree_to_is_not_proposed(tmp_path: Path) -> None:
+def test_001_19_a_refused_protocol_is_proposed_no_more(tmp_path: Path) -> None:
     async def main() -> None:
         offer = ProtocolOffer(INFO_2, ("query",), parameters={"maxMessageSize": Range(1000, 50_000)})
         shop, buyer = both(tmp_path, offer)
@@ -217,7 +217,7 @@ def test_001_19_a_shortcut_that_fails_is_forgotten(tmp_path: Path) -> None:
     run(main())
 
 
-def test_001_20_what_usually_succeeds_is_proposed_to_a_stranger_at_once(tmp_path: Path) -> None:
+def test_001_20_the_usual_protocol_is_proposed_to_strangers(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         for _ in range(2):
@@ -256,7 +256,7 @@ def test_001_22_a_batch_gives_a_session_for_each_protocol(tmp_path: Path) -> Non
     run(main())
 
 
-def test_a_handler_that_starts_for_a_change_does_not_outlive_its_session(tmp_path: Path) -> None:
+def test_a_handler_started_for_a_change_ends_with_its_session(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as tap:
@@ -298,7 +298,7 @@ def test_001_24_protocols_are_evaluated_at_the_same_time(tmp_path: Path) -> None
     run(main())
 
 
-def test_001_25_other_work_goes_on_while_a_session_is_negotiated_and_changed(tmp_path: Path) -> None:
+def test_001_25_a_negotiation_blocks_no_other_work(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as one, meeting(shop) as two:
@@ -351,7 +351,7 @@ class Slow:
         await self.inner.close()
 
 
-def test_001_09_10_11_and_12_a_slow_session_gets_other_parameters_and_then_another_protocol(tmp_path: Path) -> None:
+def test_001_09_10_11_and_12_a_slow_session_is_adapted(tmp_path: Path) -> None:
     async def main() -> None:
         rules = {"chunkSize": Range(1000, 64_000), "maxMessageSize": Range(100_000, 500_000)}
         offers = ProtocolOffer(INFO_1, ("query",), 0.5), ProtocolOffer(INFO_2, ("query",), 0.9, parameters=rules)
@@ -374,13 +374,13 @@ def test_001_09_10_11_and_12_a_slow_session_gets_other_parameters_and_then_anoth
             assert session.id == id
             assert await session.call("getProductInfo", productId="P12345") == LAPTOP
             await session.close()
-        told = [name for name in buyer.events if name in ("running", "changed", "end") or name.startswith("adapting")]
-        assert told == ["running", "adapting: slow", "changed", "adapting: slow", "changed", "end"]
+        names = [name for name in buyer.events if name in ("running", "changed", "end") or name.startswith("adapting")]
+        assert names == ["running", "adapting: slow", "changed", "adapting: slow", "changed", "end"]
 
     run(main())
 
 
-def test_001_09_a_responder_in_trouble_says_so_and_the_initiator_asks_again(tmp_path: Path) -> None:
+def test_001_09_a_responder_in_trouble_is_asked_again(tmp_path: Path) -> None:
     async def main() -> None:
         mine = ProtocolOffer(INFO_2, ("query",), parameters={"maxMessageSize": Range(10_000, 500_000)})
         shop, buyer = agent("shop", tmp_path, mine), agent("buyer", tmp_path, mine)
@@ -404,8 +404,8 @@ class Keeping:
     kept = None
     found: list[dict[str, bytes]]
 
-    def __init__(self, inner: RunningHandler, found: list[dict[str, bytes]]) -> None:
-        self.inner, self.found = inner, found
+    def __init__(self, inner: RunningHandler, states: list[dict[str, bytes]]) -> None:
+        self.inner, self.found = inner, states
 
     async def handle(self, event: Event) -> Sequence[Effect]:
         effects = await self.inner.handle(event)
@@ -419,23 +419,23 @@ class Keeping:
         await self.inner.close()
 
 
-def test_001_12_what_a_handler_kept_and_calls_that_wait_go_over_to_the_next_protocol(tmp_path: Path) -> None:
+def test_001_12_state_and_waiting_calls_move_to_the_next(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
-        found: dict[str, list[dict[str, bytes]]] = {"shop": [], "buyer": []}
+        states: dict[str, list[dict[str, bytes]]] = {"shop": [], "buyer": []}
         deaf = {"shop": True}
 
         class Deaf(Keeping):
             """Never answers what it receives, as long as it is so."""
 
-            kept = None
+            state = None
 
             async def handle(self, event: Event) -> Sequence[Effect]:
                 effects = await super().handle(event)
                 return [effect for effect in effects if not (deaf["shop"] and isinstance(effect, Send))]
 
-        shop.runtime.wrap = lambda handler: Deaf(handler, found["shop"])
-        buyer.runtime.wrap = lambda handler: Keeping(handler, found["buyer"])
+        shop.runtime.wrap = lambda handler: Deaf(handler, states["shop"])
+        buyer.runtime.wrap = lambda handler: Keeping(handler, states["buyer"])
         async with meeting(shop) as tap:
             session = await buyer.manager.negotiate(tap, GOAL, peer=SHOP.did)
             waiting = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
@@ -444,7 +444,7 @@ def test_001_12_what_a_handler_kept_and_calls_that_wait_go_over_to_the_next_prot
             await session.renegotiate(protocol=INFO_1)
             assert await waiting == LAPTOP
             await session.close()
-        assert found == {"shop": [{}, {"basket": b"1 laptop"}], "buyer": [{}, {"basket": b"1 laptop"}]}
+        assert states == {"shop": [{}, {"basket": b"1 laptop"}], "buyer": [{}, {"basket": b"1 laptop"}]}
 
     run(main())
 
@@ -489,14 +489,14 @@ def test_001_13_an_id_that_means_nothing_here_is_no_match(tmp_path: Path) -> Non
     assert buyer.names.fetched == []
 
 
-def test_001_16_two_documents_under_one_id_are_told_apart_before_anything_runs(tmp_path: Path) -> None:
+def test_001_16_two_documents_of_one_id_are_distinguished(tmp_path: Path) -> None:
     offers = (ProtocolOffer(INFO_2, ("query",)),)
     shop, buyer = both(tmp_path, *offers)
     shop.names.known[INFO_2] = shop.names.known[INFO_1]
     assert run(fails(shop, buyer)).code == "flow.parameters"
 
 
-def test_001_16_so_are_two_documents_where_the_initiators_owner_says_what_an_id_means(tmp_path: Path) -> None:
+def test_001_16_the_owners_meaning_of_an_id_distinguishes_them(tmp_path: Path) -> None:
     shop, buyer = both(tmp_path, ProtocolOffer(INFO_2, ("query",)))
 
     async def pinned(id: str, digest: str = "") -> Located:
@@ -514,8 +514,8 @@ def test_001_14_a_peer_that_says_nothing(tmp_path: Path) -> None:
         with pytest.raises(Unavailable) as failure:
             await buyer.manager.negotiate(near, GOAL, peer=SHOP.did)
         assert failure.value.code == "session.reply-timeout"
-        said = [json.loads(await next_message(far)) for _ in range(2)]
-        assert said[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
+        messages = [json.loads(await next_message(far)) for _ in range(2)]
+        assert messages[1]["payload"]["errorCode"] == "NEGOTIATION_TIMEOUT"
 
     run(main())
 
@@ -574,7 +574,7 @@ def spoiled(
 
 
 @pytest.mark.parametrize("at", [0, 1, -2, -4])
-def test_001_17_a_message_that_was_changed_on_its_way_is_told_and_nothing_runs(tmp_path: Path, at: int) -> None:
+def test_001_17_a_changed_message_is_reported_and_runs_nothing(tmp_path: Path, at: int) -> None:
     def change(text: str) -> str:
         return (
             text.replace("product-info:1.1", "product-info:1.0")
@@ -584,8 +584,8 @@ def test_001_17_a_message_that_was_changed_on_its_way_is_told_and_nothing_runs(t
 
     _, tap, error = run(spoiled(tmp_path, change, at))
     assert error.code == "flow.verification"
-    told = [json.loads(text)["payload"].get("errorCode") for _, text in tap.seen]
-    assert "VERIFICATION_FAILED" in told
+    error_codes = [json.loads(text)["payload"].get("errorCode") for _, text in tap.seen]
+    assert "VERIFICATION_FAILED" in error_codes
 
 
 @pytest.mark.parametrize("spoil", [lambda text: text.encode(), lambda text: "{", lambda text: text + " " * 70_000])
@@ -604,9 +604,9 @@ def test_001_17_a_recorded_negotiation_cannot_be_replayed(tmp_path: Path) -> Non
         async with meeting(shop) as tap:
             for text in recorded:
                 tap.send(text)
-            told = json.loads(await next_message(tap))
-            assert (told["payload"]["errorCode"], told["recipient"]) == ("VERIFICATION_FAILED", BUYER.did)
-            assert told["replyTo"] == json.loads(recorded[0])["messageId"]
+            data = json.loads(await next_message(tap))
+            assert (data["payload"]["errorCode"], data["recipient"]) == ("VERIFICATION_FAILED", BUYER.did)
+            assert data["replyTo"] == json.loads(recorded[0])["messageId"]
             with pytest.raises(TreatyError) as failure:
                 await next_message(tap)
             assert getattr(failure.value, "reason", "") == "flow.verification"
@@ -615,7 +615,7 @@ def test_001_17_a_recorded_negotiation_cannot_be_replayed(tmp_path: Path) -> Non
     run(main())
 
 
-def test_a_code_that_cannot_run_ends_the_negotiation_on_both_sides(tmp_path: Path) -> None:
+def test_unrunnable_code_ends_the_negotiation_on_both_sides(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
 
@@ -728,7 +728,7 @@ def test_001_07_a_call_is_waited_for_as_long_as_was_agreed(tmp_path: Path) -> No
     run(main())
 
 
-def test_001_12_only_the_initiator_changes_and_only_to_what_is_registered(tmp_path: Path) -> None:
+def test_001_12_only_the_initiator_changes_registered_protocols(tmp_path: Path) -> None:
     async def main() -> None:
         shop, buyer = both(tmp_path)
         async with meeting(shop) as tap, await buyer.manager.negotiate(tap, GOAL, peer=SHOP.did) as session:

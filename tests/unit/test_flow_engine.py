@@ -108,8 +108,8 @@ def session_of(wire: FlowWire) -> str:
 
 
 def only(wire: FlowWire, action: str) -> Any:
-    (found,) = payloads(wire.sent, action)
-    return found
+    (payload,) = payloads(wire.sent, action)
+    return payload
 
 
 def inject(wire: FlowWire, who: str, payload: Payload, **fields: Any) -> None:
@@ -129,7 +129,7 @@ def ended(wire: FlowWire, who: str) -> TreatyError:
 # The seven phases
 
 
-def test_001_01_02_03_04_05_and_06_a_negotiation_goes_through_its_phases_in_order() -> None:
+def test_001_01_02_03_04_05_and_06_phases_come_in_order() -> None:
     wire = running()
     assert wire.actions() == FULL
     (mine,), (theirs,) = wire.of("initiator", Ready), wire.of("responder", Ready)
@@ -143,7 +143,7 @@ def test_001_01_initialize_says_the_purpose() -> None:
     assert wire.responder.purpose == "data-exchange"
 
 
-def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_requirements() -> None:
+def test_001_02_the_responder_tells_its_capabilities_first() -> None:
     contexts = ContextInfo("medium", "intermittent"), ContextInfo("high", "stable")
     wire = running(goal=FlowRequest("data-exchange", requirements={"dataVolume": "large"}), contexts=contexts)
     first, second = payloads(wire.sent, "capabilities-exchange")
@@ -158,26 +158,26 @@ def test_001_02_the_responder_tells_first_and_the_initiator_answers_with_its_req
     assert wire.responder.peer_capabilities.requirements == {"dataVolume": "large"}
 
 
-def test_001_03_the_initiator_tells_its_evaluation_of_what_both_speak_the_best_first() -> None:
+def test_001_03_the_initiator_ranks_the_common_protocols() -> None:
     both = (sharing(), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both[:2])).settle()
-    told = only(wire, "protocol-evaluation")
-    assert [entry.id for entry in told.matched_protocols] == [SHARING, DELEGATION]
-    scores = [entry.compatibility_score for entry in told.matched_protocols]
+    evaluation = only(wire, "protocol-evaluation")
+    assert [entry.id for entry in evaluation.matched_protocols] == [SHARING, DELEGATION]
+    scores = [entry.compatibility_score for entry in evaluation.matched_protocols]
     assert scores == sorted(scores, reverse=True)
-    assert told.matched_protocols[0].capabilities == ("batch", "query", "stream")
-    assert wire.responder.evaluation == told
-    assert told.evaluation_metrics is not None
-    assert told.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
+    assert evaluation.matched_protocols[0].capabilities == ("batch", "query", "stream")
+    assert wire.responder.evaluation == evaluation
+    assert evaluation.evaluation_metrics is not None
+    assert evaluation.matched_protocols[0].rationale == "capability 1, task 1, performance 0.8333, preference 0.9, context 0.6667"
 
 
-def test_001_03_the_capabilities_of_a_match_are_those_of_both_sides() -> None:
+def test_001_03_a_match_has_the_capabilities_of_both() -> None:
     mine, theirs = sharing(capabilities=("query", "stream", "sort")), sharing(capabilities=("batch", "stream", "query"))
     (match,) = only(FlowWire.join(registry(mine), registry(theirs)).settle(), "protocol-evaluation").matched_protocols
     assert match.capabilities == ("query", "stream")
 
 
-def test_001_04_the_best_is_proposed_with_the_next_as_fallback_and_accepted() -> None:
+def test_001_04_the_best_is_proposed_with_a_fallback() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), FlowRequest("x", required=())).settle()
     proposal, response = only(wire, "protocol-proposal"), only(wire, "protocol-response")
@@ -201,7 +201,7 @@ def test_001_04_a_responder_may_take_the_fallback() -> None:
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready) + wire.of("initiator", Ready)] == [DELEGATION] * 2
 
 
-def test_001_04_a_responder_without_a_required_capability_takes_the_fallback_or_rejects() -> None:
+def test_001_04_a_missing_capability_leads_to_the_fallback() -> None:
     best, next_best = Proposed(SHARING, "1.0", ("query", "sort")), Proposed(DELEGATION, "2.1", ("assign",))
     unfit = Proposed(DELEGATION, "2.1", ("assign", "report"))
     for proposal, response, accepted in (
@@ -248,7 +248,7 @@ def test_001_04_when_all_is_rejected_both_end_as_rejected() -> None:
     assert not wire.of("initiator", Ready) + wire.of("responder", Ready)
 
 
-def test_001_04_an_acceptance_of_something_else_ends_the_negotiation() -> None:
+def test_001_04_a_foreign_acceptance_ends_the_negotiation() -> None:
     wire = joined()
     while not payloads(wire.sent, "protocol-proposal"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -258,7 +258,7 @@ def test_001_04_an_acceptance_of_something_else_ends_the_negotiation() -> None:
     assert ended(wire, "initiator").code == "flow.message"
 
 
-def test_001_04_an_acceptance_without_a_required_capability_ends_the_negotiation() -> None:
+def test_001_04_an_insufficient_acceptance_ends_it() -> None:
     for provided, state in ((("query", "stream"), FlowState.SELECTION), (("stream",), FlowState.ERROR)):
         wire = joined(goal=FlowRequest("x", required=("query",)))
         while not payloads(wire.sent, "protocol-proposal"):
@@ -270,21 +270,21 @@ def test_001_04_an_acceptance_without_a_required_capability_ends_the_negotiation
         assert (state is FlowState.SELECTION) or ended(wire, "initiator").code == "flow.message"
 
 
-def test_001_05_the_responder_modifies_parameters_and_the_initiator_takes_them() -> None:
+def test_001_05_modified_parameters_are_accepted() -> None:
     wire = running()
-    asked, answered = only(wire, "parameter-negotiation"), only(wire, "parameter-response")
-    assert asked.parameters == {
+    request, answered = only(wire, "parameter-negotiation"), only(wire, "parameter-response")
+    assert request.parameters == {
         "maxMessageSize": 1_048_576,
         "compressionFormat": "gzip",
         "chunkSize": 65_536,
         "responseTimeout": 30_000,
     }
-    assert answered.accepted_parameters == {**asked.parameters, "chunkSize": 32_768, "responseTimeout": 45_000}
+    assert answered.accepted_parameters == {**request.parameters, "chunkSize": 32_768, "responseTimeout": 45_000}
     (ready,) = wire.of("initiator", Ready)
     assert ready.agreed.parameters == answered.accepted_parameters
 
 
-def test_001_05_a_counter_offer_is_made_when_the_answer_will_not_do() -> None:
+def test_001_05_an_insufficient_answer_gets_a_counter_offer() -> None:
     mine = registry(sharing(parameters={"chunkSize": Range(16_000, 64_000), "compressionFormat": Choice(("gzip", "none"))}))
     theirs = registry(sharing(parameters={"chunkSize": Range(1_000, 20_000), "compressionFormat": Choice(("deflate", "none"))}))
     wire = FlowWire.join(mine, theirs).settle()
@@ -299,7 +299,7 @@ def test_001_05_a_counter_offer_is_made_when_the_answer_will_not_do() -> None:
     assert ready.agreed.parameters == {"chunkSize": 20_000, "compressionFormat": "none"}
 
 
-def test_001_05_what_the_responder_does_not_know_is_left_out_unless_it_is_required() -> None:
+def test_001_05_unknown_optional_parameters_are_left_out() -> None:
     for required in (False, True):
         mine = registry(sharing(parameters={"streamingMode": Fixed("chunked", required=required)}))
         wire = FlowWire.join(mine, registry(sharing())).settle()
@@ -311,9 +311,7 @@ def test_001_05_what_the_responder_does_not_know_is_left_out_unless_it_is_requir
 
 
 @pytest.mark.parametrize(("values", "agrees"), [(("AES-128-GCM",), False), (("AES-128-GCM", "none"), True)])
-def test_001_16_an_encryption_that_the_peer_drops_ends_the_negotiation_unless_the_owner_allows_it(
-    values: tuple[str, ...], agrees: bool
-) -> None:
+def test_001_16_a_dropped_encryption_ends_the_negotiation(values: tuple[str, ...], agrees: bool) -> None:
     mine = sharing(parameters={"encryptionLevel": Choice(values), "chunkSize": Range(512, 4096)})
     theirs = sharing(parameters={"chunkSize": Range(512, 4096)})  # the whole connection is encrypted, and it drops the word
     wire = FlowWire.join(registry(mine), registry(theirs), encrypted=True).settle()
@@ -321,13 +319,13 @@ def test_001_16_an_encryption_that_the_peer_drops_ends_the_negotiation_unless_th
         assert [ready.agreed.parameters for ready in wire.of("initiator", Ready)] == [{"chunkSize": 4096}]
         return
     assert ended(wire, "initiator").code == "flow.parameters"
-    told = only(wire, "error")
-    assert (told.error_code, told.details["parameter"]) == ("PARAM_NEGOTIATION_FAILED", "encryptionLevel")
+    error = only(wire, "error")
+    assert (error.error_code, error.details["parameter"]) == ("PARAM_NEGOTIATION_FAILED", "encryptionLevel")
     assert wire.of("initiator", Ready) == wire.of("responder", Ready) == []
     assert payloads(wire.sent, "protocol-confirmation") == []
 
 
-def test_001_16_an_encryption_that_the_peer_refuses_ends_the_negotiation_too() -> None:
+def test_001_16_a_refused_encryption_ends_the_negotiation() -> None:
     mine = sharing(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
     wire = FlowWire.join(registry(mine), registry(sharing(parameters={"encryptionLevel": Choice(("none",))})), encrypted=True)
     wire.settle()
@@ -354,16 +352,16 @@ def test_001_05_offers_do_not_go_on_for_ever() -> None:
     assert wire.responder.is_final
 
 
-def test_001_05_an_initiator_that_keeps_asking_is_stopped_by_the_responder() -> None:
+def test_001_05_an_insistent_initiator_is_stopped() -> None:
     wire = joined()
     while not payloads(wire.sent, "parameter-response"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
     for size in range(2000, 2000 + FlowLimits().rounds):
         inject(wire, "responder", ParameterNegotiation(protocol=SHARING, parameters={"chunkSize": size}))
     assert ended(wire, "responder").code == "flow.rounds"
-    told = only(wire, "error")
-    assert (told.error_code, told.suggested_action) == ("PARAM_NEGOTIATION_FAILED", "abort")
-    assert told.details == {"reason": "flow.rounds"}
+    error = only(wire, "error")
+    assert (error.error_code, error.suggested_action) == ("PARAM_NEGOTIATION_FAILED", "abort")
+    assert error.details == {"reason": "flow.rounds"}
     assert wire.sent[-1][1].reply_to is not None
 
 
@@ -371,17 +369,17 @@ def test_001_05_only_the_first_answer_counts() -> None:
     wire = joined()
     while not payloads(wire.sent, "protocol-confirmation"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
-    asked = next(message.message_id for _, message in wire.sent if message.action == "parameter-negotiation")
+    request_id = next(message.message_id for _, message in wire.sent if message.action == "parameter-negotiation")
     before = len(wire.sent)
     for parameters in ({}, {"chunkSize": 4096}):
-        inject(wire, "initiator", ParameterResponse(protocol=SHARING, accepted_parameters=parameters), reply_to=asked)
+        inject(wire, "initiator", ParameterResponse(protocol=SHARING, accepted_parameters=parameters), reply_to=request_id)
     assert len(wire.sent) == before
     wire.settle()
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
     assert wire.of("initiator", Ready)[0].agreed.parameters["chunkSize"] == 32_768
 
 
-def test_001_06_confirmation_names_session_and_expiry_and_what_is_final_is_what_was_accepted() -> None:
+def test_001_06_a_confirmation_repeats_the_acceptance() -> None:
     wire = running()
     answered, confirmed = only(wire, "parameter-response"), only(wire, "protocol-confirmation")
     ready = only(wire, "confirmation-acknowledgment")
@@ -394,7 +392,7 @@ def test_001_06_confirmation_names_session_and_expiry_and_what_is_final_is_what_
 
 
 @pytest.mark.parametrize("what", ["parameters", "extensions", "missing"])
-def test_001_06_a_confirmation_of_anything_else_is_refused_and_no_session_begins(what: str) -> None:
+def test_001_06_another_confirmation_begins_no_session(what: str) -> None:
     wire = joined()
     while not payloads(wire.sent, "protocol-confirmation"):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -425,7 +423,7 @@ def test_001_06_a_session_that_is_over_or_too_long_is_refused(expires: int) -> N
     assert not len(wire.responder.sessions)
 
 
-def test_001_06_an_acknowledgment_may_put_off_the_beginning_but_not_for_long() -> None:
+def test_001_06_an_acknowledgment_may_delay_the_start_a_little() -> None:
     for seconds in (5, FlowLimits().ready + 1):
         wire = joined()
         while not payloads(wire.sent, "protocol-confirmation"):
@@ -453,22 +451,22 @@ def test_001_07_both_sides_speak_once_ready_and_not_before() -> None:
     session = session_of(wire)
     for who, other in (("initiator", "responder"), ("responder", "initiator")):
         wire.perform(who, wire.engine(who).apply(SendData(session, who.encode()), at(1)))
-        said = wire.sent[-1][1]
-        assert (said.type, said.session_id) == ("data-sharing", session)
+        message = wire.sent[-1][1]
+        assert (message.type, message.session_id) == ("data-sharing", session)
         wire.settle()
         assert wire.of(other, DeliverData) == [DeliverData(session, who.encode())]
 
 
 def spoken(wire: FlowWire, session: str, name: str = "data-sharing", data: bytes = b"x") -> FlowMessage:
     """A message of a protocol to the responder."""
-    made = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
-    return replace(made, type=name, action="message", session_id=session, payload=wrap(data))
+    message = unsent(wire.initiator, Initialize(purpose="x", request_capabilities=False))
+    return replace(message, type=name, action="message", session_id=session, payload=wrap(data))
 
 
 @pytest.mark.parametrize(
     ("name", "session", "code"), [("other", "", "flow.session"), ("data-sharing", "session-elsewhere", "flow.session")]
 )
-def test_001_07_a_message_of_another_protocol_or_session_ends_the_connection(name: str, session: str, code: str) -> None:
+def test_001_07_a_foreign_message_ends_the_connection(name: str, session: str, code: str) -> None:
     wire = running()
     wire.perform("responder", wire.responder.receive(spoken(wire, session or session_of(wire), name), at(1)))
     assert ended(wire, "responder").code == code
@@ -515,7 +513,7 @@ def test_001_13_what_is_unfit_for_the_task_is_not_in_common() -> None:
 
 
 @pytest.mark.parametrize("deliveries", range(9))
-def test_001_14_an_answer_that_does_not_come_ends_the_negotiation(deliveries: int) -> None:
+def test_001_14_a_missing_answer_ends_the_negotiation(deliveries: int) -> None:
     wire = joined()
     for _ in range(deliveries):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -533,7 +531,7 @@ def test_001_14_an_answer_that_does_not_come_ends_the_negotiation(deliveries: in
     assert wire.responder.state is FlowState.TIMEOUT
 
 
-def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
+def test_001_15_another_version_of_a_protocol_is_a_conflict() -> None:
     wire = FlowWire.join(
         registry(ProtocolOffer(INFO_1), ProtocolOffer(GRAPH)), registry(ProtocolOffer(INFO_2), sharing())
     ).settle()
@@ -542,7 +540,7 @@ def test_001_15_the_same_protocol_in_other_versions_is_a_conflict() -> None:
     assert wire.initiator.state is FlowState.REJECTED
 
 
-def test_001_16_and_18_a_parameter_that_cannot_be_agreed_on_is_named_with_what_is_supported() -> None:
+def test_001_16_and_18_a_disputed_parameter_lists_its_values() -> None:
     mine = registry(sharing(parameters={"deliveryGuarantee": Fixed("exactly-once", required=True)}))
     supported = ("AES-128-GCM", "ChaCha20-Poly1305")
     wire = FlowWire.join(mine, registry(sharing(parameters={"deliveryGuarantee": Choice(supported)}))).settle()
@@ -556,7 +554,7 @@ def test_001_16_and_18_a_parameter_that_cannot_be_agreed_on_is_named_with_what_i
     assert not wire.of("responder", Ready)
 
 
-def test_001_16_after_a_refusal_something_both_support_is_asked_for() -> None:
+def test_001_16_a_refusal_leads_to_a_supported_value() -> None:
     mine = registry(sharing(parameters={"deliveryGuarantee": Choice(("exactly-once", "at-least-once"), required=True)}))
     theirs = registry(sharing(parameters={"deliveryGuarantee": Choice(("at-most-once", "at-least-once"))}))
     wire = FlowWire.join(mine, theirs).settle()
@@ -564,7 +562,7 @@ def test_001_16_after_a_refusal_something_both_support_is_asked_for() -> None:
     assert ready.agreed.parameters == {"deliveryGuarantee": "at-least-once"}
 
 
-def test_001_17_a_message_that_does_not_verify_is_told_and_ends_all() -> None:
+def test_001_17_an_unverified_message_ends_everything() -> None:
     wire = running()
     wire.perform("responder", wire.responder.apply(Unverified(Unauthorized("flow.verification", "No key made it.")), at(1)))
     assert only(wire, "error").error_code == "VERIFICATION_FAILED"
@@ -625,13 +623,13 @@ def test_the_connection_may_be_lost_at_any_time() -> None:
 # Code
 
 
-def test_a_protocol_that_cannot_be_had_here_gives_way_to_the_next() -> None:
+def test_an_absent_protocol_gives_way_to_the_next() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), refuses={"initiator": {SHARING}}).settle()
     assert [ready.agreed.protocol for ready in wire.of("initiator", Ready)] == [DELEGATION]
 
 
-def test_a_document_that_the_responder_cannot_have_is_refused_and_the_next_tried() -> None:
+def test_a_document_the_responder_lacks_gives_way_to_the_next() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(registry(*both), registry(*both), refuses={"responder": {SHARING}}).settle()
     error = payloads(wire.sent, "error")[0]
@@ -641,7 +639,7 @@ def test_a_document_that_the_responder_cannot_have_is_refused_and_the_next_tried
     assert [ready.agreed.protocol for ready in wire.of("responder", Ready)] == [DELEGATION]
 
 
-def test_a_document_with_another_hash_than_was_said_is_not_spoken() -> None:
+def test_a_document_of_another_hash_is_not_spoken() -> None:
     wire = joined()
     while not wire.of("responder", LoadProtocol):
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -672,7 +670,7 @@ def test_001_19_a_cached_negotiation_takes_one_round_trip() -> None:
     assert not payloads(wire.sent, "error")
 
 
-def test_001_19_a_cached_negotiation_confirms_the_extensions_that_the_peer_took_and_offers_all() -> None:
+def test_001_19_a_cached_negotiation_offers_all_extensions() -> None:
     agreed = cached(running()).agreed
     wire = joined(shortcut=Shortcut(replace(agreed, extensions={}), confirmed=True))
     assert only(wire, "parameter-negotiation").extensions == agreed.extensions
@@ -684,7 +682,7 @@ def test_001_19_a_cached_negotiation_confirms_the_extensions_that_the_peer_took_
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
 
 
-def test_001_19_a_cached_negotiation_whose_terms_changed_is_settled_in_one_round_more() -> None:
+def test_001_19_changed_terms_cost_a_cached_round_more() -> None:
     before = cached(running())
     theirs = {**GRANTED, "chunkSize": Range(512, 2048)}
     wire = FlowWire.join(registry(sharing(parameters=WANTED)), registry(sharing(parameters=theirs)), shortcut=before).settle()
@@ -694,7 +692,7 @@ def test_001_19_a_cached_negotiation_whose_terms_changed_is_settled_in_one_round
     assert len(payloads(wire.sent, "initialize")) == 1
 
 
-def test_001_19_a_cached_protocol_that_is_spoken_no_longer_leads_to_the_long_way() -> None:
+def test_001_19_a_dropped_cached_protocol_is_renegotiated() -> None:
     both = (sharing(), delegation())
     wire = FlowWire.join(
         registry(*both), registry(delegation()), shortcut=Shortcut(Agreed(SHARING, {}, {}, "", digest_of(SHARING)), True)
@@ -706,7 +704,7 @@ def test_001_19_a_cached_protocol_that_is_spoken_no_longer_leads_to_the_long_way
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
 
 
-def test_001_21_a_simplified_negotiation_skips_capabilities_and_evaluation() -> None:
+def test_001_21_a_simplified_negotiation_skips_two_phases() -> None:
     wire = joined(shortcut=Shortcut(Agreed(SHARING, {"chunkSize": 4096}, digest=digest_of(SHARING)), confirmed=False)).settle()
     assert wire.actions() == [
         *("initialize", "protocol-proposal", "parameter-negotiation", "protocol-response", "parameter-response"),
@@ -716,7 +714,7 @@ def test_001_21_a_simplified_negotiation_skips_capabilities_and_evaluation() -> 
     assert wire.of("initiator", Ready) == wire.of("responder", Ready)
 
 
-def test_001_21_where_the_document_is_not_known_yet_parameters_wait_for_it() -> None:
+def test_001_21_parameters_wait_for_an_unknown_document() -> None:
     wire = joined(shortcut=Shortcut(Agreed(SHARING, {"chunkSize": 4096}), confirmed=False))
     assert wire.actions() == ["initialize", "protocol-proposal"]
     wire.settle()
@@ -738,7 +736,7 @@ def test_001_28_proposals_without_end_end() -> None:
     assert ended(wire, "responder").code == "flow.endless"
 
 
-def test_001_22_several_protocols_are_negotiated_at_once_over_one_connection() -> None:
+def test_001_22_protocols_are_negotiated_together() -> None:
     both = (sharing(parameters=WANTED), delegation(), ProtocolOffer(GRAPH))
     wire = FlowWire.join(registry(*both), registry(*both), count=3)
     while not payloads(wire.sent, "protocol-proposal"):
@@ -762,16 +760,16 @@ def test_001_22_of_a_batch_those_that_can_be_agreed_on_are() -> None:
     assert wire.initiator.state is FlowState.RUNNING
 
 
-def test_001_26_capabilities_are_told_in_steps_and_only_of_what_matters() -> None:
+def test_001_26_capabilities_come_in_relevant_steps() -> None:
     many = [ProtocolOffer(f"anp:protocol:other-{n}:1.0", tuple(f"capability-{i}" for i in range(20))) for n in range(30)]
     mine, theirs = registry(sharing(), ProtocolOffer(GRAPH)), registry(*many, sharing())
     sizes = {}
     for summary in (False, True):
         wire = FlowWire.join(mine, theirs, FlowRequest("x", summary=summary)).settle()
-        told = payloads(wire.sent, "capabilities-exchange")
-        sizes[summary] = sum(len(str(one)) for one in told)
+        exchanges = payloads(wire.sent, "capabilities-exchange")
+        sizes[summary] = sum(len(str(one)) for one in exchanges)
         assert wire.initiator.state is FlowState.RUNNING
-    first, second, third = (one for one in told if isinstance(one, CapabilitiesExchange))
+    first, second, third = (one for one in exchanges if isinstance(one, CapabilitiesExchange))
     assert all(entry.capabilities is None and entry.metrics is None for entry in first.supported_protocols)
     assert second.request_details == (SHARING,)
     assert [entry.id for entry in second.supported_protocols] == [SHARING]
@@ -780,7 +778,7 @@ def test_001_26_capabilities_are_told_in_steps_and_only_of_what_matters() -> Non
     assert sizes[True] < sizes[False] / 2
 
 
-def test_001_26_a_responder_that_tells_all_at_once_is_understood_too() -> None:
+def test_001_26_capabilities_may_come_all_at_once() -> None:
     wire = joined(goal=FlowRequest("x", summary=True))
     wire.on_its_way["responder"][0] = replace(
         wire.on_its_way["responder"][0], payload=Initialize(purpose="x", request_capabilities=True)
@@ -800,11 +798,11 @@ def test_001_11_parameters_change_while_the_session_goes_on() -> None:
     wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2048}), at(1)))
     wire.perform("initiator", wire.initiator.apply(SendData(session, b"meanwhile"), at(1)))
     wire.settle()
-    said = wire.sent[before:]
-    assert [message.action for _, message in said] == [
+    messages = wire.sent[before:]
+    assert [message.action for _, message in messages] == [
         *("parameter-negotiation", "message", "parameter-response", "protocol-confirmation", "confirmation-acknowledgment")
     ]
-    assert {message.session_id for _, message in said} == {session}
+    assert {message.session_id for _, message in messages} == {session}
     for who in ("initiator", "responder"):
         first, second = wire.of(who, Ready)
         assert second.session_id == first.session_id == session
@@ -826,7 +824,7 @@ def test_001_06_a_session_is_renewed_by_negotiating_again() -> None:
     assert wire.responder.sessions.get(session).expires_at == at(110).unix
 
 
-def test_001_06_a_session_renews_itself_before_its_end_as_often_as_it_must() -> None:
+def test_001_06_a_session_renews_itself_before_its_end() -> None:
     wire = running(limits=FlowLimits(lifetime=600, renegotiations=2), timeouts=FlowTimeouts(renew=60, idle=100_000))
     session = session_of(wire)
     for round in range(1, 5):
@@ -838,7 +836,7 @@ def test_001_06_a_session_renews_itself_before_its_end_as_often_as_it_must() -> 
     wire.check_transcripts()
 
 
-def test_001_06_a_renewal_that_fails_is_tried_again_and_the_session_ends_in_its_time() -> None:
+def test_001_06_a_failed_renewal_is_retried_until_the_end() -> None:
     wire = running(limits=FlowLimits(lifetime=600), timeouts=FlowTimeouts(renew=120, reply=10, idle=100_000))
     while not wire.initiator.is_final and wire.now < 700:
         wire.wait(1)
@@ -864,7 +862,7 @@ def test_001_12_the_protocol_changes_and_the_session_is_the_same() -> None:
     assert wire.sent[-1][1].type == "task-delegation"
 
 
-def test_001_12_between_confirmation_and_acknowledgment_nothing_is_said_that_could_be_misread() -> None:
+def test_001_12_a_pending_change_is_silent() -> None:
     both = (sharing(), delegation())
     for protocol in ("", DELEGATION):
         wire = FlowWire.join(registry(*both), registry(*both)).settle()
@@ -900,7 +898,7 @@ def test_001_12_a_change_that_fails_leaves_the_session_as_it_was() -> None:
     assert not wire.responder.tracks
 
 
-def test_001_12_a_change_that_the_initiator_gives_up_is_told_and_both_sides_keep_the_session() -> None:
+def test_001_12_an_abandoned_change_keeps_the_session() -> None:
     def sized(low: int, high: int) -> ProtocolOffer:
         return sharing(parameters={"chunkSize": Range(low, high)})
 
@@ -911,8 +909,8 @@ def test_001_12_a_change_that_the_initiator_gives_up_is_told_and_both_sides_keep
     wire.responder.capabilities.registry.add(sized(600, 900))
     wire.perform("initiator", wire.initiator.apply(Renegotiate(session), at(1)))
     wire.settle()
-    told = next(message for who, message in wire.sent if message.action == "error")
-    assert (told.session_id, isinstance(told.payload, ErrorReport)) == (session, True)
+    error = next(message for who, message in wire.sent if message.action == "error")
+    assert (error.session_id, isinstance(error.payload, ErrorReport)) == (session, True)
     for who in ("initiator", "responder"):
         (failed,) = wire.of(who, RenegotiationFailed)
         assert failed.session_id == session
@@ -921,7 +919,7 @@ def test_001_12_a_change_that_the_initiator_gives_up_is_told_and_both_sides_keep
     wire.check_transcripts()
 
 
-def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> None:
+def test_001_12_a_change_without_answer_keeps_the_session() -> None:
     wire = running()
     session = session_of(wire)
     wire.perform("initiator", wire.initiator.apply(Renegotiate(session, parameters={"chunkSize": 2048}), at(1)))
@@ -932,7 +930,7 @@ def test_001_12_an_answer_that_does_not_come_leaves_the_session_as_it_was() -> N
     assert not wire.initiator.is_final
 
 
-def test_001_12_only_registered_protocols_of_running_sessions_and_one_change_at_a_time() -> None:
+def test_001_12_one_change_at_a_time_of_running_sessions() -> None:
     wire = running()
     session = session_of(wire)
     with pytest.raises(NotFound):
@@ -963,8 +961,8 @@ def test_001_29_a_session_id_is_used_once() -> None:
     inject(wire, "responder", ProtocolProposal(proposed_protocol=Proposed(DELEGATION, "2.1")))
     inject(wire, "responder", ParameterNegotiation(protocol=DELEGATION, parameters={}))
     expires = format_time(at(100).unix)
-    taken = ProtocolConfirmation(protocol=DELEGATION, final_parameters={}, session_id=session_of(wire), expires_at=expires)
-    inject(wire, "responder", taken)
+    confirmation = ProtocolConfirmation(protocol=DELEGATION, final_parameters={}, session_id=session_of(wire), expires_at=expires)
+    inject(wire, "responder", confirmation)
     assert ended(wire, "responder").code == "flow.session"
     assert len(wire.of("responder", Host)) == 1
 
@@ -998,7 +996,7 @@ COMPONENTS: dict[Callable[..., object], str] = {
 """The components of the source's architecture, in the order of the checklist, each with its module."""
 
 
-def test_001_27_28_29_30_31_and_32_each_component_is_a_class_of_its_own_under_the_manager() -> None:
+def test_001_27_28_29_30_31_and_32_each_component_is_a_class() -> None:
     for component, module in COMPONENTS.items():
         assert component.__module__ == f"treaty_anp.flow_profile.{module}"
         source = Path(inspect.getfile(component)).read_text()

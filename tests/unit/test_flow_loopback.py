@@ -59,7 +59,7 @@ async def agent(registry: SimulatedRegistry, home: Path, **options: Any) -> Asyn
     functions.add(getProductInfo)
 
     def served(protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
-        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, wanted=request.role), functions
+        return choose_role(protocol.package.manifest, is_initiator=request.is_initiator, name=request.role), functions
 
     async with fetcher(registry, home, **options) as source:
         hosts = HandlerHosts(identity.did, home, runtime, served)
@@ -72,7 +72,7 @@ async def agent(registry: SimulatedRegistry, home: Path, **options: Any) -> Asyn
             await runtime.close()
 
 
-async def test_an_agreed_id_becomes_a_verified_handler_that_runs_on_the_connection(tmp_path: Path) -> None:
+async def test_an_agreed_id_becomes_a_running_verified_handler(tmp_path: Path) -> None:
     registry = claimed()
     async with (
         agent(registry, tmp_path / "shop") as (shop, did),
@@ -89,7 +89,7 @@ async def test_an_agreed_id_becomes_a_verified_handler_that_runs_on_the_connecti
     assert (tmp_path / "buyer" / "flow-history.json").exists()
 
 
-async def test_without_a_publisher_whom_the_policy_names_or_with_a_tampered_wheel_nothing_runs(tmp_path: Path) -> None:
+async def test_an_unadmitted_publisher_or_tampered_wheel_runs_nothing(tmp_path: Path) -> None:
     for name, options, spoil in (("a", {"publishers": (BOB,)}, False), ("b", {}, True)):
         registry = claimed()
         async with (

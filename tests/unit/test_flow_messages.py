@@ -66,16 +66,22 @@ def vector(action: str) -> dict[str, Any]:
 
 def message(payload: Payload | Foreign, **fields: Any) -> FlowMessage:
     action = payload.ACTION if isinstance(payload, Payload) else "message"
-    given = {"type": "meta-protocol", "action": action, "message_id": "msg-12345678", "sender": BUYER.did, "recipient": SHOP.did}
-    return FlowMessage(**{**given, "timestamp": START, "payload": payload, **fields})
+    members = {
+        "type": "meta-protocol",
+        "action": action,
+        "message_id": "msg-12345678",
+        "sender": BUYER.did,
+        "recipient": SHOP.did,
+    }
+    return FlowMessage(**{**members, "timestamp": START, "payload": payload, **fields})
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_the_sources_examples_parse_with_every_field_and_are_written_again_alike(path: Path) -> None:
+def test_the_sources_examples_round_trip(path: Path) -> None:
     value = json.loads(path.read_text())
-    made = parse(signed(value))
-    verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
-    again = json.loads(encode(made.message, BUYER))
+    message = parse(signed(value))
+    verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
+    again = json.loads(encode(message.message, BUYER))
     del again["signature"]
     assert again == value
 
@@ -85,7 +91,7 @@ def test_there_is_an_example_of_every_action_of_the_source() -> None:
     assert actions == {*payloads.PAYLOADS, "query"} - {payloads.ReportMessage.ACTION}  # which is ours
 
 
-def test_001_01_initialize_says_the_purpose_and_whether_capabilities_are_wanted() -> None:
+def test_001_01_initialize_has_a_purpose_and_a_wish() -> None:
     parsed = parse(signed(vector("initialize"))).message.payload
     assert parsed == Initialize(purpose="data-exchange", request_capabilities=True)
     for name in ("purpose", "requestCapabilities", "version"):
@@ -96,15 +102,15 @@ def test_001_01_initialize_says_the_purpose_and_whether_capabilities_are_wanted(
         assert failure.value.code == "flow.message"
 
 
-def test_001_02_capabilities_say_protocols_context_and_requirements() -> None:
-    told = parse(signed(json.loads(VECTORS[2].read_text()))).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    first = told.supported_protocols[0]
+def test_001_02_capabilities_have_protocols_and_requirements() -> None:
+    payload = parse(signed(json.loads(VECTORS[2].read_text()))).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    first = payload.supported_protocols[0]
     assert (first.id, first.version, first.preference_score) == ("anp:protocol:data-sharing:1.0", "1.0", 0.8)
     assert first.capabilities == ("query", "stream", "transform")
     assert first.metrics == payloads.Metrics("medium", "high", "high")
-    assert told.context_info == payloads.ContextInfo("medium", "intermittent", ("accuracy", "completeness"))
-    assert told.task_requirements == {"dataVolume": "large", "timeConstraint": "relaxed", "securityLevel": "standard"}
+    assert payload.context_info == payloads.ContextInfo("medium", "intermittent", ("accuracy", "completeness"))
+    assert payload.task_requirements == {"dataVolume": "large", "timeConstraint": "relaxed", "securityLevel": "standard"}
 
 
 @pytest.mark.parametrize(
@@ -118,12 +124,12 @@ def test_001_02_capabilities_say_protocols_context_and_requirements() -> None:
         {"id": 7},
     ],
 )
-def test_001_02_an_entry_of_another_form_is_passed_over_and_the_others_count(change: dict[str, Any]) -> None:
+def test_001_02_an_entry_of_another_form_is_ignored_alone(change: dict[str, Any]) -> None:
     value = vector("capabilities-exchange")
     value["payload"]["supportedProtocols"][0].update(change)
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.id for entry in told.supported_protocols] == ["anp:protocol:task-delegation:2.1"]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.id for entry in payload.supported_protocols] == ["anp:protocol:task-delegation:2.1"]
 
 
 @pytest.mark.parametrize(
@@ -142,15 +148,15 @@ def test_001_02_an_odd_member_of_an_entry_is_passed_over(change: dict[str, Any],
     value["payload"]["supportedProtocols"][0].update(change)
     value["payload"]["contextInfo"] = {"resourceAvailability": "plenty", "preferences": ["speed", "low cost"]}
     value["payload"]["taskRequirements"] = {"dataVolume": "large", "budget": {"max": 3}, "two words": "x"}
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    entry = told.supported_protocols[0]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    entry = payload.supported_protocols[0]
     assert entry.capabilities == left
     assert entry.preference_score == (0.5 if "preferenceScore" in change else 0.9)
     if "metrics" in change:
         assert entry.metrics in (None, payloads.Metrics(throughput="high"))
-    assert told.context_info == payloads.ContextInfo(None, None, ("speed",))
-    assert told.task_requirements == {"dataVolume": "large"}
+    assert payload.context_info == payloads.ContextInfo(None, None, ("speed",))
+    assert payload.task_requirements == {"dataVolume": "large"}
 
 
 def test_001_02_more_protocols_than_the_cap_are_passed_over() -> None:
@@ -158,12 +164,12 @@ def test_001_02_more_protocols_than_the_cap_are_passed_over() -> None:
     first = value["payload"]["supportedProtocols"][0]
     ids = [f"anp:protocol:data-{number}:1.0" for number in range(65)]
     value["payload"]["supportedProtocols"] = [{**first, "id": id} for id in ids]
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.id for entry in told.supported_protocols] == ids[:64]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.id for entry in payload.supported_protocols] == ids[:64]
 
 
-def test_001_03_an_evaluation_says_scores_as_numbers_of_at_most_four_decimals() -> None:
+def test_001_03_scores_have_at_most_four_decimals() -> None:
     parsed = parse(signed(vector("protocol-evaluation"))).message.payload
     assert isinstance(parsed, ProtocolEvaluation)
     assert ratio(parsed.matched_protocols[0].compatibility_score) == 8500
@@ -186,10 +192,10 @@ def test_001_03_an_evaluation_says_scores_as_numbers_of_at_most_four_decimals() 
     ],
 )
 def test_001_04_payloads_that_say_something_else_are_refused(kind: str, value: dict[str, Any]) -> None:
-    given = vector(kind)
-    given["payload"].update(value)
+    value_of = vector(kind)
+    value_of["payload"].update(value)
     with pytest.raises(Malformed):
-        parse(signed(given))
+        parse(signed(value_of))
 
 
 @pytest.mark.parametrize("action", ["protocol-response", "parameter-response", "confirmation-acknowledgment"])
@@ -201,7 +207,7 @@ def test_001_04_a_reply_names_what_it_answers(action: str) -> None:
     assert failure.value.code == "flow.message"
 
 
-def test_001_06_times_are_written_with_whole_seconds_or_three_decimals_and_read_as_rfc_3339_has_them() -> None:
+def test_001_06_times_are_read_and_written_as_in_rfc_3339() -> None:
     assert format_time(parse_time("2024-03-20T16:06:20Z")) == "2024-03-20T16:06:20Z"
     assert format_time(parse_time("2024-03-20T16:06:20.007Z")) == "2024-03-20T16:06:20.007Z"
     assert parse_time("1970-01-01T00:00:01.5Z".replace(".5", ".500")) == 1500
@@ -222,7 +228,7 @@ def test_001_06_times_are_written_with_whole_seconds_or_three_decimals_and_read_
         assert failure.value.code == "flow.message"
 
 
-def test_001_07_a_protocols_message_has_its_name_as_type_a_session_and_the_handlers_bytes() -> None:
+def test_001_07_a_protocol_message_has_its_type_and_session() -> None:
     data = bytes(range(256))
     text = encode(message(wrap(data), type="product-info", session_id="session-12345678"), BUYER)
     value = json.loads(text)
@@ -233,14 +239,14 @@ def test_001_07_a_protocols_message_has_its_name_as_type_a_session_and_the_handl
     assert PayloadCodec().decode(parsed.value, "message") == (data, "")
 
 
-def test_001_07_a_message_without_a_session_or_with_another_type_is_refused() -> None:
+def test_001_07_a_message_without_session_or_type_is_refused() -> None:
     for change in ({"sessionId": None}, {"type": "Data"}, {"type": ""}):
         with pytest.raises(Malformed) as failure:
             parse(signed({**vector("query"), **change}))
         assert failure.value.code == "flow.message"
 
 
-def test_001_18_an_error_says_code_message_details_action_and_when_to_try_again() -> None:
+def test_001_18_an_error_has_its_code_details_and_retry_time() -> None:
     parsed = parse(signed(vector("error"))).message
     assert parsed.reply_to == "msg-13579-efghi"
     assert parsed.payload == ErrorReport(
@@ -254,8 +260,8 @@ def test_001_18_an_error_says_code_message_details_action_and_when_to_try_again(
         suggested_action="renegotiate",
         retry_after=0,
     )
-    made = encode_payload(report(ErrorCode.NEGOTIATION_TIMEOUT, "Too late.", retry_after=2.5))
-    assert made == {
+    payload = encode_payload(report(ErrorCode.NEGOTIATION_TIMEOUT, "Too late.", retry_after=2.5))
+    assert payload == {
         "version": "1.0",
         "errorCode": "NEGOTIATION_TIMEOUT",
         "errorMessage": "Too late.",
@@ -310,7 +316,7 @@ def test_001_33_the_header_is_the_sources_constant() -> None:
     assert SOURCE_HEADER == HEADER
 
 
-def test_001_33_joserfc_makes_the_same_signature_and_verifies_ours() -> None:
+def test_001_33_joserfc_makes_and_verifies_equal_signatures() -> None:
     value = vector("protocol-evaluation")
     content = signing_input(value)
     payload = content.removeprefix(HEADER.encode() + b".")
@@ -349,7 +355,7 @@ def changed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_001_17_whatever_is_changed_in_a_message_its_signature_does_not_hold(path: Path) -> None:
+def test_001_17_any_change_breaks_a_messages_signature(path: Path) -> None:
     original = json.loads(signed(json.loads(path.read_text())))
     for place in leaves(original):
         if not place or place == ("signature",):
@@ -369,12 +375,12 @@ def test_001_17_whatever_is_changed_in_a_message_its_signature_does_not_hold(pat
 
 def test_001_17_members_that_nobody_knows_are_signed_too() -> None:
     value = json.loads(signed({**vector("initialize"), "note": "x", "payload": {**vector("initialize")["payload"], "extra": 1}}))
-    made = parse(json.dumps(value))
-    verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
+    message = parse(json.dumps(value))
+    verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
     value["payload"]["extra"] = 2
-    made = parse(json.dumps(value))
+    message = parse(json.dumps(value))
     with pytest.raises(Unauthorized):
-        verify(made.content, made.signature, [BUYER.public_key], BUYER.did)
+        verify(message.content, message.signature, [BUYER.public_key], BUYER.did)
 
 
 def test_001_33_a_signature_has_one_spelling() -> None:
@@ -402,7 +408,7 @@ def test_001_33_a_signature_has_one_spelling() -> None:
         assert failure.value.code == "flow.signature", text
 
 
-def test_001_33_any_authentication_key_of_the_sender_may_sign_and_no_other() -> None:
+def test_001_33_only_authentication_keys_sign() -> None:
     content = signing_input(vector("initialize"))
     signature = parse_signature(sign(content, BUYER))
     verify(content, signature, [SHOP.public_key, b"no key", BUYER.public_key], BUYER.did)
@@ -456,7 +462,7 @@ def test_what_is_no_message_is_refused(text: str) -> None:
     assert failure.value.code == "flow.message"
 
 
-def test_numbers_beyond_what_every_language_reads_alike_are_refused_however_they_are_written() -> None:
+def test_numbers_without_one_common_reading_are_refused() -> None:
     value = vector("parameter-negotiation")
     value["payload"]["parameters"]["chunkSize"] = 1e16
     with pytest.raises(Malformed) as failure:
@@ -481,13 +487,13 @@ def test_other_versions_and_actions_are_refused() -> None:
         parse_payload("initialize", ["1.0"])
 
 
-def test_001_02_of_an_id_that_is_listed_twice_the_first_entry_counts() -> None:
+def test_001_02_the_first_entry_of_an_id_counts() -> None:
     value = vector("capabilities-exchange")
     listed = value["payload"]["supportedProtocols"]
     listed.append({**listed[0], "preferenceScore": 0.1})
-    told = parse(signed(value)).message.payload
-    assert isinstance(told, CapabilitiesExchange)
-    assert [entry.preference_score for entry in told.supported_protocols] == [0.9, 0.7]
+    payload = parse(signed(value)).message.payload
+    assert isinstance(payload, CapabilitiesExchange)
+    assert [entry.preference_score for entry in payload.supported_protocols] == [0.9, 0.7]
 
 
 def test_the_first_message_tells_the_profiles_apart() -> None:
@@ -503,7 +509,7 @@ def test_001_04_a_proposal_names_its_fallback() -> None:
     assert parsed.fallback_protocol.id == "anp:protocol:basic-transfer:1.1"
 
 
-def test_001_06_confirmation_and_acknowledgment_name_session_and_times() -> None:
+def test_001_06_both_confirmations_name_session_and_times() -> None:
     confirmed = parse(signed(vector("protocol-confirmation"))).message.payload
     ready = parse(signed(vector("confirmation-acknowledgment"))).message.payload
     assert isinstance(confirmed, ProtocolConfirmation)

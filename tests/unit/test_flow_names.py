@@ -24,25 +24,25 @@ def claimed(*aliases: str, signer: object = ALICE, listed: bool = True) -> tuple
     registry = with_echo()
     assert signer in (ALICE, BOB)
     who = ALICE if signer is ALICE else BOB
-    made = registry.publish("2.0", signer=who, aliases=aliases)
+    publication = registry.publish("2.0", signer=who, aliases=aliases)
     registry.attach("2.0", signer=who, of=who)
     if listed:
-        registry.aliases[ID] = [match_of(made, verified=False)]
-    return registry, made
+        registry.aliases[ID] = [match_of(publication, verified=False)]
+    return registry, publication
 
 
-async def test_a_claim_of_a_publisher_that_the_policy_names_is_fetched_with_all_checks(tmp_path: Path) -> None:
-    registry, made = claimed(ID)
+async def test_an_admitted_publishers_claim_is_fetched_and_checked(tmp_path: Path) -> None:
+    registry, publication = claimed(ID)
     async with fetcher(registry, tmp_path) as source:
         names = PolicyNames(source)
         located = await names.locate(ID)
-        assert located == Located(uri_of("2.0"), str(match_of(made)["hash"]))
+        assert located == Located(uri_of("2.0"), str(match_of(publication)["hash"]))
         verified = await names.fetch(ID, located)
         assert (verified.uri, verified.hash) == (located.uri, located.digest)
         assert await names.locate(ID, located.digest) == located
 
 
-async def test_a_claim_of_anybody_else_is_not_taken_whatever_the_registry_says(tmp_path: Path) -> None:
+async def test_an_unadmitted_claim_is_refused(tmp_path: Path) -> None:
     registry, _ = claimed(ID, signer=BOB)
     async with fetcher(registry, tmp_path) as source:
         with pytest.raises(Refused) as failure:
@@ -51,15 +51,15 @@ async def test_a_claim_of_anybody_else_is_not_taken_whatever_the_registry_says(t
         assert BOB.did in failure.value.message
 
 
-async def test_a_registry_that_invents_a_claim_or_its_author_is_found_out_by_the_proof(tmp_path: Path) -> None:
-    registry, made = claimed("anp:protocol:other:1.0")
+async def test_a_registrys_invented_claim_is_detected(tmp_path: Path) -> None:
+    registry, publication = claimed("anp:protocol:other:1.0")
     async with fetcher(registry, tmp_path / "a") as source:
         located = await PolicyNames(source).locate(ID)
         with pytest.raises(Refused) as failure:
             await PolicyNames(source).fetch(ID, located)
         assert failure.value.code == "resolve.ambiguous"
-    registry, made = claimed(ID, signer=BOB)
-    registry.aliases[ID] = [{**match_of(made, verified=False), "publisher": ALICE.did}]
+    registry, publication = claimed(ID, signer=BOB)
+    registry.aliases[ID] = [{**match_of(publication, verified=False), "publisher": ALICE.did}]
     registry.attach("2.0", signer=ALICE, of=BOB)
     async with fetcher(registry, tmp_path / "b") as source:
         located = await PolicyNames(source).locate(ID)
@@ -79,13 +79,13 @@ async def test_several_publishers_are_taken_in_the_policys_order(tmp_path: Path)
             assert located.uri == uri_of("2.0", signer=expected)
             assert (await PolicyNames(source).fetch(ID, located)).author == expected.did
     async with fetcher(registry, tmp_path / "meant", publishers=(ALICE, BOB)) as source:
-        meant = match_of(bobs)["hash"]
-        assert isinstance(meant, str)
-        assert meant != match_of(alices)["hash"]
-        assert (await PolicyNames(source).locate(ID, meant)).uri == uri_of("2.0", signer=BOB)
+        match = match_of(bobs)["hash"]
+        assert isinstance(match, str)
+        assert match != match_of(alices)["hash"]
+        assert (await PolicyNames(source).locate(ID, match)).uri == uri_of("2.0", signer=BOB)
 
 
-async def test_two_claims_of_one_publisher_are_ambiguous_until_the_document_is_said(tmp_path: Path) -> None:
+async def test_two_claims_of_a_publisher_need_the_document(tmp_path: Path) -> None:
     registry, first = claimed(ID)
     second = registry.publish("3.0", aliases=(ID,))
     registry.attach("3.0")
@@ -95,8 +95,8 @@ async def test_two_claims_of_one_publisher_are_ambiguous_until_the_document_is_s
         with pytest.raises(Refused) as failure:
             await names.locate(ID)
         assert failure.value.code == "resolve.ambiguous"
-        for made in (first, second):
-            digest = match_of(made)["hash"]
+        for publication in (first, second):
+            digest = match_of(publication)["hash"]
             assert isinstance(digest, str)
             assert (await names.locate(ID, digest)).digest == digest
 
@@ -115,9 +115,12 @@ async def test_what_nobody_claims_or_another_document_is_not_found(tmp_path: Pat
         assert wrong.value.code == "session.hash-mismatch"
 
 
-async def test_claims_by_hash_or_of_another_registrys_protocols_do_not_count(tmp_path: Path) -> None:
-    registry, made = claimed(ID)
-    registry.aliases[ID] = [match_of(made, by="agora"), {**match_of(made), "uri": uri_of("2.0").replace("registry.", "other.")}]
+async def test_claims_by_hash_or_for_foreign_protocols_do_not_count(tmp_path: Path) -> None:
+    registry, publication = claimed(ID)
+    registry.aliases[ID] = [
+        match_of(publication, by="agora"),
+        {**match_of(publication), "uri": uri_of("2.0").replace("registry.", "other.")},
+    ]
     async with fetcher(registry, tmp_path) as source:
         with pytest.raises(NotFound):
             await PolicyNames(source).locate(ID)
@@ -144,8 +147,8 @@ async def test_a_registry_that_does_not_answer_is_said_to(tmp_path: Path) -> Non
 
 
 async def test_001_33_a_did_key_needs_nobody_and_others_their_resolver() -> None:
-    made = Identity.create()
-    assert await DidKeys()(made.did) == [made.public_key]
+    own = Identity.create()
+    assert await DidKeys()(own.did) == [own.public_key]
 
     async def documents(did: str) -> Mapping[str, bytes]:
         return {f"{did}#key-1": BUYER.public_key}

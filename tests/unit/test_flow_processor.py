@@ -66,18 +66,18 @@ class World:
 
     def state(self) -> tuple[object, ...]:
         processor, memory = self.processor, self.memory
-        heard = {sender: set(ids) for sender, ids in memory.known.items()}
-        return processor.peer, processor.peer_key, heard, list(memory.order), memory.since
+        ids_of = {sender: set(ids) for sender, ids in memory.known.items()}
+        return processor.peer, processor.peer_key, ids_of, list(memory.order), memory.since
 
 
-async def test_001_31_a_message_that_verifies_counts_and_binds_the_connection_to_its_sender() -> None:
+async def test_001_31_a_verified_message_binds_the_connection() -> None:
     world = World()
     message = await world.open(said())
     assert message.sender == world.processor.peer == BUYER.did
     assert await world.refuses(said(2, by=SHOP), because="where .* speaks") == "flow.peer"
 
 
-async def test_001_17_a_message_for_somebody_else_or_by_another_key_does_not_count() -> None:
+async def test_001_17_a_misaddressed_or_missigned_message_is_ignored() -> None:
     world = World()
     assert await world.refuses(said(recipient=BUYER.did), because="not for this agent") == "flow.peer"
     assert await world.refuses(said(sender=BUYER.did, by=SHOP)) == "flow.verification"
@@ -115,7 +115,7 @@ async def test_001_17_a_message_counts_once_on_whatever_connection() -> None:
     await second.open(said(2))
 
 
-async def test_001_17_after_a_restart_what_was_said_before_does_not_count() -> None:
+async def test_001_17_a_restart_voids_earlier_messages() -> None:
     assert await World(ReplayMemory(since=START + 1)).refuses(said()) == "flow.stale"
 
 
@@ -130,7 +130,7 @@ async def test_001_17_messages_of_a_connection_count_in_their_order() -> None:
     assert await world.refuses(said(7, seconds=3), at(5), because="twice") == "flow.verification"
 
 
-async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_memory_is_bounded(
+async def test_001_17_a_protocols_messages_are_not_replayed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def spoken(number: int, seconds: float = 0) -> str:
@@ -150,7 +150,7 @@ async def test_001_17_a_protocols_messages_are_not_replayed_either_and_their_mem
 
 
 @pytest.mark.threat(112)
-async def test_a_sender_that_negotiates_too_much_is_in_its_own_way_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_greedy_sender_obstructs_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "MAX_OF_SENDER", 2)
     world, other = World(), World()
     other.memory = other.processor.memory = world.memory
@@ -165,7 +165,7 @@ async def test_a_sender_that_negotiates_too_much_is_in_its_own_way_alone(monkeyp
 
 
 @pytest.mark.threat(112)
-async def test_strangers_cannot_fill_the_memory_and_what_it_forgets_for_them_does_not_count_again(
+async def test_strangers_neither_fill_the_memory_nor_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(processing, "MAX_REMEMBERED", 8)
@@ -182,20 +182,20 @@ async def test_strangers_cannot_fill_the_memory_and_what_it_forgets_for_them_doe
     assert await World(memory).refuses(said(2, seconds=39), at(40)) == "flow.verification"
 
 
-async def test_what_is_forgotten_while_keys_are_asked_for_does_not_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_forgotten_during_a_key_lookup_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processing, "MAX_REMEMBERED", 1)
     memory = ReplayMemory()
     first, slow = World(memory), World(memory)
-    asked, may_answer = asyncio.Event(), asyncio.Event()
+    lookup, may_answer = asyncio.Event(), asyncio.Event()
 
     async def keys(did: str) -> Sequence[bytes]:
-        asked.set()
+        lookup.set()
         await may_answer.wait()
         return [BUYER.public_key]
 
     slow.processor.keys = keys
     replayed = asyncio.create_task(slow.open(said(1)))
-    await asked.wait()
+    await lookup.wait()
     await first.open(said(1))
     await first.open(said(2, seconds=1), at(1))
     assert memory.known == {BUYER.did: {"msg-00000002"}}

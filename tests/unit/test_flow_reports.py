@@ -55,7 +55,7 @@ def test_a_report_goes_over_the_wire_where_both_sides_agreed(who: str, message: 
 
 
 @pytest.mark.parametrize("reports", [(True, False), (False, True), (False, False)])
-def test_without_the_agreement_of_both_no_report_is_sent_or_taken(reports: tuple[bool, bool]) -> None:
+def test_a_report_needs_the_agreement_of_both(reports: tuple[bool, bool]) -> None:
     wire, session = joined(reports)
     for who in ("initiator", "responder"):
         assert "reportCosignature" not in wire.of(who, Ready)[0].agreed.extensions
@@ -68,14 +68,14 @@ def test_without_the_agreement_of_both_no_report_is_sent_or_taken(reports: tuple
     assert ended.error.code == "flow.message"
 
 
-def test_a_side_that_does_not_report_costs_the_other_no_further_message() -> None:
+def test_an_unwilling_reporter_costs_no_further_message() -> None:
     plain, _ = joined((False, False))
     for reports in ((True, False), (False, True), (True, True)):
         wire, _ = joined(reports)
         assert wire.actions() == plain.actions()
 
 
-def test_a_shortcut_that_was_remembered_with_reports_is_taken_without_them() -> None:
+def test_a_remembered_shortcut_works_without_reports() -> None:
     agreed = Agreed(SHARING, {}, {"reportCosignature": True, "protocolHash": "ab" * 32}, "https://r.example/x", "ab" * 32)
     wire, session = joined((False, True), shortcut=Shortcut(agreed, confirmed=True))
     assert not wire.initiator.sessions.get(session).reports
@@ -99,7 +99,7 @@ def test_reports_count_as_messages_of_negotiation() -> None:
     assert wire.of("responder", NegotiationEnded)[0].error.code == "flow.endless"
 
 
-def test_both_sides_know_the_two_randoms_of_the_negotiation_id_and_another_protocol_has_another() -> None:
+def test_both_randoms_differ_between_negotiations() -> None:
     wire, session = joined((True, True))
 
     def acknowledgment() -> str:
@@ -108,8 +108,8 @@ def test_both_sides_know_the_two_randoms_of_the_negotiation_id_and_another_proto
         return mine
 
     def last() -> str:
-        found = [message for _, message in wire.sent if isinstance(message.payload, ConfirmationAcknowledgment)]
-        return found[-1].message_id
+        messages = [message for _, message in wire.sent if isinstance(message.payload, ConfirmationAcknowledgment)]
+        return messages[-1].message_id
 
     first = acknowledgment()
     assert first == last()

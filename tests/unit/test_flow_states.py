@@ -46,7 +46,7 @@ def test_every_name_of_the_tables_is_used() -> None:
 
 
 @BOTH
-def test_every_live_state_can_be_reached_and_left_and_a_final_one_is_never_left(table: Transitions) -> None:
+def test_live_states_can_be_reached_and_left(table: Transitions) -> None:
     reached, before = {FlowState.INITIATION}, set[FlowState]()
     while reached != before:
         before = set(reached)
@@ -64,7 +64,7 @@ def test_a_final_state_has_no_wait_and_every_new_state_has_one(table: Transition
         assert to.wait is None if to.target in FINAL else to.wait is not None or to.target is state, event
 
 
-def test_an_event_that_the_table_does_not_have_is_an_error_of_the_program() -> None:
+def test_an_event_outside_the_table_is_a_program_error() -> None:
     wire = FlowWire.join(registry(sharing()), registry(sharing()))
     with pytest.raises(UndefinedTransition):
         wire.initiator._fire(FlowEvent.EVALUATED, at(1))
@@ -111,15 +111,15 @@ def state_of(wire: FlowWire) -> FlowState:
 
 
 def test_no_negotiation_begins_anew_while_a_session_runs() -> None:
-    for wanted in (True, False):
+    for wish in (True, False):
         wire = FlowWire.join(registry(sharing()), registry(sharing())).settle()
         assert wire.responder.state is FlowState.RUNNING
-        inject(wire, Initialize(purpose="again", request_capabilities=wanted))
+        inject(wire, Initialize(purpose="again", request_capabilities=wish))
         (ended,) = wire.of("responder", NegotiationEnded)
         assert ended.error.code == "flow.message"
 
 
-def test_a_protocol_may_be_proposed_before_the_evaluation_is_told() -> None:
+def test_a_proposal_may_precede_the_evaluation() -> None:
     wire = FlowWire.join(registry(sharing()), registry(sharing()))
     while state_of(wire) is not FlowState.EVALUATION:
         wire.deliver("responder" if wire.on_its_way["responder"] else "initiator")
@@ -128,7 +128,7 @@ def test_a_protocol_may_be_proposed_before_the_evaluation_is_told() -> None:
     assert list(wire.responder.tracks) == [SHARING]
 
 
-def test_a_protocol_that_cannot_be_had_leaves_a_running_session_its_time() -> None:
+def test_an_absent_protocol_leaves_a_running_session() -> None:
     both = registry(sharing(), delegation()), registry(sharing(), delegation())
     wire = FlowWire.join(*both, refuses={"responder": {DELEGATION}}).settle()
     (ready,) = wire.of("initiator", Ready)

@@ -34,15 +34,15 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "flow"
 
 def example(number: str) -> CapabilitiesExchange:
     value = json.loads((VECTORS / f"{number}-capabilities-exchange.json").read_text())
-    told = parse_payload("capabilities-exchange", value["payload"])
-    assert isinstance(told, CapabilitiesExchange)
-    return told
+    exchange = parse_payload("capabilities-exchange", value["payload"])
+    assert isinstance(exchange, CapabilitiesExchange)
+    return exchange
 
 
 def judged(own: Supported, theirs: Supported, goal: FlowRequest | None = None, here: ContextInfo | None = None) -> Evaluation:
-    found = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), PeerCapabilities())
-    assert found is not None
-    return found
+    evaluation = StrategyEngine().evaluate(own, theirs, goal or FlowRequest("x"), here or ContextInfo(), PeerCapabilities())
+    assert evaluation is not None
+    return evaluation
 
 
 def supported(capabilities: tuple[str, ...] = (), preference: float = 0.5, metrics: Metrics | None = None) -> Supported:
@@ -64,8 +64,8 @@ def test_001_08_the_sources_example_by_hand() -> None:
     peer.learn(theirs)
     assert mine.context_info is not None
     goal = FlowRequest("data-exchange", requirements=mine.task_requirements or {})
-    found = StrategyEngine().evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
-    assert found == Evaluation(
+    evaluation = StrategyEngine().evaluate(mine.supported_protocols[0], peer.protocols[SHARING], goal, mine.context_info, peer)
+    assert evaluation == Evaluation(
         SHARING,
         7379,
         ("query", "stream"),
@@ -115,14 +115,14 @@ def test_001_08_what_a_task_needs_against_what_there_is(requirements: dict[str, 
     assert judged(supported(), supported(), FlowRequest("x", requirements=requirements)).task == task
 
 
-def test_001_08_required_capabilities_are_covered_or_there_is_no_match() -> None:
+def test_001_08_a_match_covers_the_required_capabilities() -> None:
     goal = FlowRequest("x", required=("query",))
     assert (
         StrategyEngine().evaluate(supported(("query",)), supported(("stream",)), goal, ContextInfo(), PeerCapabilities()) is None
     )
-    found = judged(supported(("query", "a")), supported(("query", "b")), goal)
-    assert found.score == judged(supported(("query",)), supported(("query",))).score
-    assert found.capabilities == ("query",)
+    evaluation = judged(supported(("query", "a")), supported(("query", "b")), goal)
+    assert evaluation.score == judged(supported(("query",)), supported(("query",))).score
+    assert evaluation.capabilities == ("query",)
 
 
 def test_001_08_both_sides_count_alike() -> None:
@@ -133,15 +133,15 @@ def test_001_08_both_sides_count_alike() -> None:
 def test_001_08_and_32_a_tie_goes_to_the_id_that_sorts_first() -> None:
     tied = [Evaluation(f"anp:protocol:{name}:1.0", 5000, (), 0, 0, 0) for name in "bca"]
     better = Evaluation("anp:protocol:z:1.0", 5001, (), 0, 0, 0)
-    assert [found.id[-5] for found in StrategyEngine().rank([*tied, better])] == ["z", "a", "b", "c"]
+    assert [evaluation.id[-5] for evaluation in StrategyEngine().rank([*tied, better])] == ["z", "a", "b", "c"]
 
 
 def test_001_03_an_evaluation_without_matches_has_no_metrics() -> None:
     assert announce([]).evaluation_metrics is None
-    told = announce([Evaluation(SHARING, 8500, ("query",), 8800, 8200, 7500)])
-    assert told.matched_protocols[0].compatibility_score == 0.85
-    assert told.evaluation_metrics is not None
-    metrics = told.evaluation_metrics
+    message = announce([Evaluation(SHARING, 8500, ("query",), 8800, 8200, 7500)])
+    assert message.matched_protocols[0].compatibility_score == 0.85
+    assert message.evaluation_metrics is not None
+    metrics = message.evaluation_metrics
     assert (metrics.task_alignment, metrics.performance_estimate, metrics.resource_efficiency) == (0.88, 0.82, 0.75)
 
 
@@ -159,7 +159,7 @@ def test_001_05_rules_move_numbers_and_keep_choices() -> None:
         assert failure.value.details["parameter"] in bad
 
 
-def test_001_05_a_choice_that_an_answer_does_not_name_is_the_nearest_one_beyond_it() -> None:
+def test_001_05_an_unnamed_choice_becomes_the_nearest_beyond() -> None:
     sizes: Rules = {"size": Choice((16, 1, 8, 4))}
     assert counter(sizes, {"size": 16}, {"size": 8}) == {"size": 8}
     assert counter(sizes, {"size": 16}, {"size": 7}) == {"size": 4}
@@ -169,17 +169,17 @@ def test_001_05_a_choice_that_an_answer_does_not_name_is_the_nearest_one_beyond_
             counter(sizes, {"size": 1 if answered == 17 else 16}, {"size": answered})
 
 
-def test_001_16_a_refused_parameter_is_replaced_by_one_that_both_support() -> None:
+def test_001_16_a_refused_parameter_gets_a_common_value() -> None:
     rules: Rules = {"level": Choice(("a", "b", "c")), "size": Range(10, 20)}
-    asked = {"level": "a", "size": 20}
-    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
-    assert next_offer(rules, asked, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
-    assert next_offer(rules, asked, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {
+    request = {"level": "a", "size": 20}
+    assert next_offer(rules, request, {"parameter": "level", "supported": ["x", "c"]}) == {"level": "c", "size": 20}
+    assert next_offer(rules, request, {"parameter": "level", "supported": ["x"]}) == {"size": 20}
+    assert next_offer(rules, request, {"parameter": "size", "supported": {"minimum": 1, "maximum": 15}}) == {
         "level": "a",
         "size": 15,
     }
     for details in ({}, {"parameter": 1}, {"parameter": "other", "supported": []}):
-        assert next_offer(rules, asked, details) is None
+        assert next_offer(rules, request, details) is None
     assert next_offer({"level": Fixed("a", required=True)}, {"level": "a"}, {"parameter": "level", "supported": ["b"]}) is None
 
 
@@ -192,18 +192,18 @@ def test_one_json_value_is_another_only_of_the_same_kind() -> None:
 # Registry and capabilities
 
 
-def test_001_27_the_registry_has_each_id_once_and_not_without_end() -> None:
-    made = registry(sharing())
+def test_001_27_the_registry_is_bounded_and_has_each_id_once() -> None:
+    offers = registry(sharing())
     with pytest.raises(Conflict):
-        made.add(sharing())
-    made.remove(SHARING)
-    made.remove(SHARING)
-    assert (len(made), made.get(SHARING)) == (0, None)
+        offers.add(sharing())
+    offers.remove(SHARING)
+    offers.remove(SHARING)
+    assert (len(offers), offers.get(SHARING)) == (0, None)
     for n in range(64):
-        made.add(ProtocolOffer(f"anp:protocol:p{n}:1.0"))
+        offers.add(ProtocolOffer(f"anp:protocol:p{n}:1.0"))
     with pytest.raises(TooLarge):
-        made.add(sharing())
-    assert [offer.id for offer in made][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
+        offers.add(sharing())
+    assert [offer.id for offer in offers][:2] == ["anp:protocol:p0:1.0", "anp:protocol:p1:1.0"]
     for bad in ({"id": "x"}, {"id": SHARING, "preference": 1.5}, {"id": SHARING, "uri": "https://x"}):
         with pytest.raises(Malformed):
             ProtocolOffer(**bad)
@@ -218,7 +218,7 @@ def test_001_30_the_capability_manager_tells_what_is_asked_for() -> None:
     assert manager.details([DELEGATION]).supported_protocols[0].capabilities == ("assign",)
 
 
-def test_001_26_details_complete_a_summary_and_a_summary_takes_nothing_back() -> None:
+def test_001_26_a_summary_withdraws_no_details() -> None:
     peer = PeerCapabilities()
     peer.learn(CapabilitiesExchange(supported_protocols=(Supported(SHARING, "1.0"),)))
     assert peer.lacking([SHARING]) == (SHARING,)
@@ -244,40 +244,38 @@ def test_001_15_a_name_in_common_makes_a_conflict_of_versions() -> None:
 # Experience
 
 
-def test_001_19_what_succeeded_with_a_peer_is_remembered_over_processes(tmp_path: Path) -> None:
+def test_001_19_success_with_a_peer_outlives_the_process(tmp_path: Path) -> None:
     agreed = Agreed(SHARING, {"ratio": 0.5, "size": 1}, {"x": True}, "https://r.example", "ab")
     FlowHistory(tmp_path).remember("did:x:1", "buy", agreed)
-    known = FlowHistory(tmp_path)
-    found = known.recall("did:x:1", "buy", [SHARING])
-    assert found is not None
-    assert (found.agreed, found.confirmed) == (agreed, True)
-    assert known.recall("did:x:1", "sell", [SHARING]) is None
-    assert known.recall("did:x:1", "buy", [DELEGATION]) is None
-    known.forget("did:x:1", "buy")
+    history = FlowHistory(tmp_path)
+    memory = history.recall("did:x:1", "buy", [SHARING])
+    assert memory is not None
+    assert (memory.agreed, memory.confirmed) == (agreed, True)
+    assert history.recall("did:x:1", "sell", [SHARING]) is None
+    assert history.recall("did:x:1", "buy", [DELEGATION]) is None
+    history.forget("did:x:1", "buy")
     assert FlowHistory(tmp_path).recall("did:x:1", "buy", [SHARING]) is None
 
 
-def test_001_20_the_protocol_that_succeeded_most_often_is_predicted(tmp_path: Path) -> None:
-    known = FlowHistory(tmp_path)
-    known.remember("did:x:1", "buy", Agreed(SHARING))
-    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
-    known.remember("did:x:2", "buy", Agreed(SHARING))
+def test_001_20_the_most_successful_protocol_is_predicted(tmp_path: Path) -> None:
+    history = FlowHistory(tmp_path)
+    history.remember("did:x:1", "buy", Agreed(SHARING))
+    assert history.predict("did:x:9", "buy", [SHARING, DELEGATION]) is None
+    history.remember("did:x:2", "buy", Agreed(SHARING))
     for _ in range(3):
-        known.remember("did:x:3", "buy", Agreed(DELEGATION))
-    assert known.predict("did:x:9", "buy", [SHARING, DELEGATION]) == DELEGATION
-    assert known.predict("did:x:9", "buy", [SHARING]) == SHARING
-    assert known.predict("did:x:3", "sell", [DELEGATION]) == DELEGATION
-    assert known.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
+        history.remember("did:x:3", "buy", Agreed(DELEGATION))
+    assert history.predict("did:x:9", "buy", [SHARING, DELEGATION]) == DELEGATION
+    assert history.predict("did:x:9", "buy", [SHARING]) == SHARING
+    assert history.predict("did:x:3", "sell", [DELEGATION]) == DELEGATION
+    assert history.predict("did:x:9", "sell", [SHARING, DELEGATION]) is None
 
 
-def test_a_history_that_does_not_parse_is_started_anew_and_none_grows_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_history_starts_anew_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreements, "MAX_AGREEMENTS", 3)
     (tmp_path / "flow-history.json").write_text("{")
-    known = FlowHistory(tmp_path)
+    history = FlowHistory(tmp_path)
     for n in range(4):
-        known.remember(f"did:x:{n}", "buy", Agreed(SHARING))
+        history.remember(f"did:x:{n}", "buy", Agreed(SHARING))
     again = FlowHistory(tmp_path)
     assert again.recall("did:x:0", "buy", [SHARING]) is None
     assert again.recall("did:x:1", "buy", [SHARING]) is not None
@@ -310,7 +308,7 @@ def slow(watcher: Adaptation) -> None:
         watcher.record(5.0, True)
 
 
-def test_001_10_and_11_a_threshold_leads_to_parameters_first_and_then_to_another_protocol() -> None:
+def test_001_10_and_11_a_threshold_changes_parameters_first() -> None:
     watcher, offer = watched(), sharing(parameters={"chunkSize": Range(1000, 64_000), "responseTimeout": Range(1000, 60_000)})
     agreed, ranking = {"chunkSize": 64_000, "responseTimeout": 50_000}, [SHARING, DELEGATION]
     assert watcher.next_change(0, offer, agreed, ranking) is None
@@ -324,7 +322,7 @@ def test_001_10_and_11_a_threshold_leads_to_parameters_first_and_then_to_another
     assert watcher.next_change(30, delegation(), {}, ranking) is None
 
 
-def test_001_11_where_no_parameter_can_be_changed_the_protocol_is() -> None:
+def test_001_11_without_parameters_the_protocol_changes() -> None:
     watcher = watched()
     slow(watcher)
     assert watcher.next_change(0, sharing(), {}, [SHARING, DELEGATION]) == Change("slow", protocol=DELEGATION)

@@ -36,8 +36,8 @@ MARKED = "x" * 3000
 
 def payloads(tap: Tap, way: str, type: str = "data-sharing") -> list[dict[str, Any]]:
     """The payloads of the protocol that went one way."""
-    said = [json.loads(text) for direction, text in tap.seen if direction == way and isinstance(text, str)]
-    return [message["payload"] for message in said if message["type"] == type]
+    messages = [json.loads(text) for direction, text in tap.seen if direction == way and isinstance(text, str)]
+    return [message["payload"] for message in messages if message["type"] == type]
 
 
 def pair(home: Path, *offers: ProtocolOffer, shop: FlowSettings | None = None, buyer: FlowSettings | None = None) -> Any:
@@ -55,7 +55,7 @@ async def ask(session: Session, query: str = QUERY) -> dict[str, Any]:
 # Agreed parameters
 
 
-async def test_001_05_agreed_chunks_and_compression_are_on_the_wire_and_the_handlers_know_all_terms(tmp_path: Path) -> None:
+async def test_001_05_agreed_terms_are_on_the_wire_and_in_handlers(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(1024, 2048), "compressionFormat": Choice(("gzip",)), "streamingMode": Choice(("chunked",))}
     shop, buyer = pair(tmp_path, offer(parameters=rules))
     async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
@@ -73,10 +73,10 @@ async def test_001_05_agreed_chunks_and_compression_are_on_the_wire_and_the_hand
 
 
 @pytest.mark.parametrize("encryption", ["off", "required"])
-async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_there(tmp_path: Path, encryption: Any) -> None:
+async def test_001_05_encryption_is_agreed_where_it_exists(tmp_path: Path, encryption: Any) -> None:
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption=encryption)
-    given = offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
-    shop, buyer = (sharer(name, tmp_path, given, policy=policy) for name in ("shop", "buyer"))
+    own_offer = offer(parameters={"encryptionLevel": Choice(("AES-128-GCM",))})
+    shop, buyer = (sharer(name, tmp_path, own_offer, policy=policy) for name in ("shop", "buyer"))
     uri = published(SHARING).uri
     await shop.agent.prepare()
     shop.agent.context.served.services[uri].protocol = None  # the flow profile alone is in common
@@ -97,7 +97,7 @@ async def test_001_05_encryption_is_agreed_where_the_connection_has_it_and_only_
 # Changes
 
 
-async def test_001_09_10_and_11_smaller_chunks_are_on_the_wire_after_a_step(tmp_path: Path) -> None:
+async def test_001_09_10_and_11_smaller_chunks_follow_a_step(tmp_path: Path) -> None:
     rules = {"chunkSize": Range(512, 2048), "responseTimeout": Range(5000, 60_000, wanted=5000)}
     shop, buyer = pair(tmp_path, offer(parameters=rules), buyer=FlowSettings(thresholds=HASTY))
     async with meeting(shop) as tap, buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did) as session:
@@ -129,8 +129,8 @@ async def test_001_09_a_responder_watches_its_functions_too(tmp_path: Path) -> N
             await ask(session)
         await changed(session)
         assert dict(session.parameters) == {"chunkSize": 1024}
-    told = [json.loads(text) for way, text in tap.seen if way == "<" and "contextInfo" in str(text)]
-    assert told[-1]["payload"]["contextInfo"]["resourceAvailability"] == "low"
+    messages = [json.loads(text) for way, text in tap.seen if way == "<" and "contextInfo" in str(text)]
+    assert messages[-1]["payload"]["contextInfo"]["resourceAvailability"] == "low"
     assert shop.agent.flow.capabilities.context.resource_availability is None  # the other peers are told nothing
     assert "adapting: slow" in shop.names()
 
@@ -180,18 +180,18 @@ class Broken(StrategyEngine):
         raise RuntimeError("not today")
 
 
-async def test_001_32_the_strategy_can_be_replaced_and_one_that_fails_ends_the_negotiation(tmp_path: Path) -> None:
-    for number, (strategy, chosen) in enumerate(((StrategyEngine(), SHARING), (Contrary(), TRANSFER), (Broken(), ""))):
+async def test_001_32_a_failing_own_strategy_ends_the_negotiation(tmp_path: Path) -> None:
+    for number, (strategy, expected) in enumerate(((StrategyEngine(), SHARING), (Contrary(), TRANSFER), (Broken(), ""))):
         offers = offer(), offer(TRANSFER, preference=0.1)
         shop, buyer = pair(tmp_path / str(number), *offers, buyer=FlowSettings(strategy=strategy))
         async with meeting(shop) as tap:
             negotiating = buyer.agent.flow.negotiate(tap, FlowRequest("x"), peer=shop.agent.did)
-            if not chosen:
+            if not expected:
                 with pytest.raises(Refused):
                     await negotiating
                 continue
             session = await negotiating
-            assert session.protocol_id == chosen
+            assert session.protocol_id == expected
             await session.close()
 
 
@@ -218,7 +218,7 @@ async def test_001_14_the_wait_for_the_first_message_is_the_owners(tmp_path: Pat
         assert getattr(failure.value, "reason", "") == "session.reply-timeout"
 
 
-async def test_001_21_a_pinned_id_costs_two_round_trips_also_without_shortcuts(tmp_path: Path) -> None:
+async def test_001_21_a_pinned_id_costs_two_round_trips(tmp_path: Path) -> None:
     shop, buyer = pair(tmp_path, buyer=FlowSettings(shortcuts=False))
     request = FlowRequest("x", protocols=(SHARING,), simplified=True)
     for _ in range(2):  # nothing is remembered
@@ -238,5 +238,5 @@ async def test_a_busy_sender_is_told_when_to_come_again(tmp_path: Path, monkeypa
             async with buyer.agent.connect_over(tap, protocols=[SHARING], did=shop.agent.did):
                 raise AssertionError
     assert (failure.value.code, "150 seconds" in failure.value.message) == ("flow.busy", True)
-    told = json.loads(str(tap.seen[-1][1]))
-    assert (told["payload"]["errorCode"], told["payload"]["retryAfter"]) == ("BUSY", 150)
+    data = json.loads(str(tap.seen[-1][1]))
+    assert (data["payload"]["errorCode"], data["payload"]["retryAfter"]) == ("BUSY", 150)

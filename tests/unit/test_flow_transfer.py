@@ -33,7 +33,7 @@ def read(codec: PayloadCodec, values: list[dict[str, Any]]) -> list[Any]:
 
 @pytest.mark.parametrize("format", ["gzip", "deflate", "none", None])
 @pytest.mark.parametrize("chunk", [512, 3000, 100_000, None])
-def test_001_05_agreed_compression_and_chunks_happen_and_are_undone(format: str | None, chunk: int | None) -> None:
+def test_001_05_agreed_compression_and_chunks_round_trip(format: str | None, chunk: int | None) -> None:
     terms = {name: value for name, value in (("compressionFormat", format), ("chunkSize", chunk)) if value is not None}
     values = sent(PayloadCodec(terms), TEXT)
     packed = {"gzip": gzip.decompress, "deflate": zlib.decompress}.get(format or "")
@@ -47,12 +47,12 @@ def test_001_05_agreed_compression_and_chunks_happen_and_are_undone(format: str 
         assert sum(sizes) < len(TEXT) / 4
 
 
-def test_001_05_bytes_that_do_not_become_fewer_are_not_compressed() -> None:
+def test_001_05_incompressible_bytes_stay_uncompressed() -> None:
     (value,) = sent(PayloadCodec({"compressionFormat": "gzip"}), b"{}")
     assert value == {"data": b64encode(b"{}")}
 
 
-def test_001_07_the_sources_payload_reaches_the_handler_as_canonical_bytes_with_its_action() -> None:
+def test_001_07_a_payload_arrives_as_canonical_bytes() -> None:
     codec = PayloadCodec()
     assert codec.decode(QUERY, "query") == (
         b'{"format":"json","priority":"normal","query":"SELECT * FROM dataset"}',
@@ -66,7 +66,7 @@ def test_001_07_the_sources_payload_reaches_the_handler_as_canonical_bytes_with_
     assert codec.encode(lookalike) == [("message", {"data": b64encode(lookalike)})]
 
 
-def test_001_07_answers_go_out_in_the_form_in_which_the_peer_spoke_last() -> None:
+def test_001_07_answers_take_the_peers_latest_form() -> None:
     codec = PayloadCodec(json_form=False)
     assert codec.encode(b"{}") == [("message", {"data": b64encode(b"{}")})]
     codec.decode({"data": {"rows": []}, "format": "json"}, "result")
@@ -76,13 +76,13 @@ def test_001_07_answers_go_out_in_the_form_in_which_the_peer_spoke_last() -> Non
     assert codec.encode(b"{}") == [("message", {"data": b64encode(b"{}")})]
 
 
-def test_001_07_an_action_that_is_no_plain_name_is_not_handed_over() -> None:
+def test_001_07_an_action_needs_a_plain_name() -> None:
     codec = PayloadCodec()
     assert codec.decode({}, "a/b") == (b"{}", "")
     assert codec.encode(b"{}") == [("message", {})]
 
 
-def test_001_07_json_that_cannot_be_sent_as_a_payload_goes_as_bytes() -> None:
+def test_001_07_json_outside_a_payload_goes_as_bytes() -> None:
     codec = PayloadCodec(json_form=True)
     for text in (b'{"a":' * 31 + b"{}" + b"}" * 31, b'{"n":1e300}', b'{"a":1,"a":2}', b"{},{}"):
         assert "data" in sent(codec, text)[0]
@@ -165,16 +165,16 @@ def test_001_05_a_value_that_no_session_keeps_is_not_offered(name: str, rule: Ru
     assert failure.value.code == "flow.offer"
 
 
-def test_001_05_encryption_is_agreed_on_an_encrypted_connection_alone() -> None:
-    wanted = {"encryptionLevel": Choice(("AES-128-GCM", "none"))}
-    assert preferred(kept(wanted, encrypted=True)) == {"encryptionLevel": "AES-128-GCM"}
-    assert preferred(kept(wanted, encrypted=False)) == {"encryptionLevel": "none"}
+def test_001_05_encryption_needs_an_encrypted_connection() -> None:
+    parameters = {"encryptionLevel": Choice(("AES-128-GCM", "none"))}
+    assert preferred(kept(parameters, encrypted=True)) == {"encryptionLevel": "AES-128-GCM"}
+    assert preferred(kept(parameters, encrypted=False)) == {"encryptionLevel": "none"}
     with pytest.raises(Unsupported) as failure:
-        respond(kept(wanted, encrypted=False), {"encryptionLevel": "AES-128-GCM"})
+        respond(kept(parameters, encrypted=False), {"encryptionLevel": "AES-128-GCM"})
     assert failure.value.details["supported"] == ["none"]
     needed = kept({"encryptionLevel": Choice(("AES-128-GCM",))}, encrypted=False)
-    for asked in ({}, {"encryptionLevel": "AES-128-GCM"}, {"encryptionLevel": "none"}):
+    for request in ({}, {"encryptionLevel": "AES-128-GCM"}, {"encryptionLevel": "none"}):
         with pytest.raises(Unsupported):
-            respond(needed, asked)
+            respond(needed, request)
     with pytest.raises(Unsupported):
         preferred(needed)

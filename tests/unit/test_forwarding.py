@@ -77,7 +77,7 @@ async def both(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Both]:
 
 
 def made(registry: Registry, key: SignerKey) -> Both:
-    found: list[Leadership | None] = [Leadership(registry.leader.term, "http://leader", 1, b"", b"", 0.0, True)]
+    leaderships: list[Leadership | None] = [Leadership(registry.leader.term, "http://leader", 1, b"", b"", 0.0, True)]
 
     async def adopt(note: bytes) -> None:
         """The node is not served here."""
@@ -88,14 +88,14 @@ def made(registry: Registry, key: SignerKey) -> Both:
             secret=lambda: key.seed,
             http=http,
             leader=leader,  # type: ignore[arg-type]
-            found=lambda: found[0],
+            found=lambda: leaderships[0],
             adopt=adopt,
         )
 
     leader = end(BoundedClient(), registry.leader)
     between = Between(registry, leader, [])
     follower = end(BoundedClient(transport=httpx.MockTransport(between.handle)), Follower())
-    return Both(follower, leader, between, found)
+    return Both(follower, leader, between, leaderships)
 
 
 class Follower:
@@ -105,7 +105,7 @@ class Follower:
     term = 0
 
 
-async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: Both) -> None:
+async def test_repeated_changed_and_foreign_requests_change_nothing(both: Both) -> None:
     registry = both.between.registry
     (outcome,) = await both.node.send([Proposal(LEAF)])
     assert isinstance(outcome, LogPosition)
@@ -129,10 +129,15 @@ async def test_a_repeated_a_changed_and_a_foreign_request_change_nothing(both: B
 
 async def test_a_leader_of_another_term_takes_nothing(both: Both) -> None:
     size = both.between.registry.head.size
-    known = both.found[0]
-    assert known is not None
-    for found in (None, replace(known, led=False), replace(known, url=""), replace(known, term=known.term - 1)):
-        both.found[0] = found
+    current = both.found[0]
+    assert current is not None
+    for leadership in (
+        None,
+        replace(current, led=False),
+        replace(current, url=""),
+        replace(current, term=current.term - 1),
+    ):
+        both.found[0] = leadership
         with pytest.raises(Unavailable) as refused:
             await both.node.send([Proposal(LEAF)])
         assert refused.value.code == "log.not-leading"

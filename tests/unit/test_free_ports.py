@@ -17,10 +17,10 @@ def test_processes_that_run_together_have_different_ports() -> None:
         subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    found = [{free_port() for _ in range(300)}]
+    port_sets = [{free_port() for _ in range(300)}]
     for process in started:
         assert process.stdout is not None
-        found.append({int(port) for port in process.stdout.readline().split()})
+        port_sets.append({int(port) for port in process.stdout.readline().split()})
     for process in started:
         process.communicate("\n")
-    assert all(found) and len(set.union(*found)) == sum(len(ports) for ports in found)
+    assert all(port_sets) and len(set.union(*port_sets)) == sum(len(ports) for ports in port_sets)

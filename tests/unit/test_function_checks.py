@@ -96,7 +96,7 @@ def test_the_parameter_of_the_context_is_no_argument() -> None:
     check(with_context)
 
 
-def test_a_protocol_whose_functions_do_not_fit_is_not_served_and_the_others_are(tmp_path: Path) -> None:
+def test_an_unfitting_protocol_is_not_served_and_others_are(tmp_path: Path) -> None:
     async def main() -> None:
         seller = shop(tmp_path, URI_2)
 

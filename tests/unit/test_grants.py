@@ -59,7 +59,7 @@ def test_only_the_owner_takes_a_grant_back(log: Log) -> None:
     log.add(publish(), BOB)
 
 
-def test_both_methods_of_a_domain_take_the_grants_of_each_other_back(log: Log) -> None:
+def test_both_methods_of_a_domain_withdraw_each_others_grants(log: Log) -> None:
     web = domain_signer("alice.example", "web")
     log.add(identity_body(web), OPERATOR)
     log.add(GRANT, ALICE)
@@ -108,7 +108,7 @@ def test_a_grant_before_the_first_identity_of_the_guest_lasts(log: Log) -> None:
 
 
 @pytest.mark.threat(28)
-def test_a_new_owner_does_not_publish_through_a_guest_before_thirty_days(log: Log) -> None:
+def test_a_new_owner_publishes_by_a_guest_after_thirty_days(log: Log) -> None:
     """A did:key has no tenure, so the wait of the owner must hold for it."""
     guest = key_signer("guest")
     change_hands(log)

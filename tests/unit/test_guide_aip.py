@@ -20,8 +20,8 @@ DOCUMENT = (ROOT / "protocols" / "aip" / "0.0.1" / "document.md").read_text(enco
 
 def blocks(text: str, language: str) -> list[str]:
     """The blocks of a page. Any free ports, as others may use those of the page."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [re.sub(r"localhost:\d+", "localhost:0", block) for block in found]
+    matches = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [re.sub(r"localhost:\d+", "localhost:0", block) for block in matches]
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +37,9 @@ async def test_the_agents_of_the_guide_speak_through_a_gateway(guide: Any) -> No
 
 
 async def test_the_conversations_of_the_guide_end_and_are_matched(guide: Any) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        asker, shouter = await made.agent("asker", gateway), await made.agent("shouter", gateway)
+    async with nodes() as network:
+        gateway = await network.gateway()
+        asker, shouter = await network.agent("asker", gateway), await network.agent("shouter", gateway)
         conversations: dict[str, list[str]] = {}
         answering = asyncio.create_task(guide.answer(shouter, conversations))
         assert await guide.ask_together(asker, "shouter", "a", "b", "c") == {"a": "A", "b": "B", "c": "C"}
@@ -55,11 +55,11 @@ async def test_the_conversations_of_the_guide_end_and_are_matched(guide: Any) ->
         answering.cancel()
 
 
-async def test_003_09_the_tool_of_the_guide_names_the_mistakes_of_its_callers(guide: Any) -> None:
-    async with nodes() as made:
-        gateway = await made.gateway()
-        (wanted,) = blocks(GUIDE, "text")
-        assert await guide.calculate(gateway, await made.agent("a", gateway)) == wanted.splitlines()
+async def test_003_09_the_guides_tool_names_its_callers_mistakes(guide: Any) -> None:
+    async with nodes() as network:
+        gateway = await network.gateway()
+        (text,) = blocks(GUIDE, "text")
+        assert await guide.calculate(gateway, await network.agent("a", gateway)) == text.splitlines()
 
 
 def test_the_gateway_of_the_guide_has_its_bounds(guide: Any) -> None:
@@ -75,6 +75,6 @@ async def test_the_first_example_of_the_readme_has_ten_lines_and_runs() -> None:
     assert (process.returncode, out) == (0, b"You said: Is anyone there?\n"), errors.decode()
 
 
-def test_the_document_has_the_proto_from_which_the_stubs_are_made() -> None:
+def test_the_document_has_the_proto_of_the_stubs() -> None:
     (proto,) = blocks(DOCUMENT, "proto")
     assert proto == (ROOT / "protocols" / "aip" / "python" / "treaty_aip" / "stubs" / "aip.proto").read_text(encoding="utf-8")

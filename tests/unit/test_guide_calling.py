@@ -45,15 +45,15 @@ def test_silence_is_no_answer_with_an_error(guide: Any) -> None:
             customer = simulation.agent("buyer.example")
             async with simulation.serving(seller.agent):
                 seller.delay = 3600
-                said = await guide.look_up(customer, "wss://shop.example", "P12345")
-                assert (said, len(seller.calls)) == ("The call was sent, and no answer came: ask before you repeat it.", 1)
+                outcome = await guide.look_up(customer, "wss://shop.example", "P12345")
+                assert (outcome, len(seller.calls)) == ("The call was sent, and no answer came: ask before you repeat it.", 1)
 
     run(main())
 
 
 async def test_a_change_that_is_known_is_accepted(guide: Any) -> None:
-    former, other = ProvedPeer("did:wba:old-shop.example"), ProvedPeer("did:wba:other.example")
-    changed = ChangedPeer("wss://shop.example", former, ProvedPeer("did:wba:shop.example"))
+    peer, other = ProvedPeer("did:wba:old-shop.example"), ProvedPeer("did:wba:other.example")
+    changed = ChangedPeer("wss://shop.example", peer, ProvedPeer("did:wba:shop.example"))
     assert await guide.judge(changed)
-    for found in (other, ClaimedPeer("did:wba:shop.example")):
-        assert not await guide.judge(ChangedPeer(changed.name, former, found))
+    for proof in (other, ClaimedPeer("did:wba:shop.example")):
+        assert not await guide.judge(ChangedPeer(changed.name, peer, proof))

@@ -28,8 +28,8 @@ def parameters(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, Any]
     with pytest.raises(SystemExit) as ended:
         main(["parameters", "--data", str(data), "--json"])
     assert ended.value.code == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
 
 
 @pytest.mark.deep

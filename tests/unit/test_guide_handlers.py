@@ -33,8 +33,8 @@ WALK = GUIDE.partition("## From an idea")[2].partition("## Without code")[0]
 
 
 def blocks(language: str) -> list[str]:
-    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", WALK, re.MULTILINE | re.DOTALL)
-    return [re.sub(rf"^{space}", "", block, flags=re.MULTILINE) for space, block in found]
+    matches = re.findall(rf"^( *)```{language}\n(.*?)^ *```$", WALK, re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{space}", "", block, flags=re.MULTILINE) for space, block in matches]
 
 
 @pytest.fixture

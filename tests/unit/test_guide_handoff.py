@@ -26,10 +26,10 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="module")
 def guide() -> Any:
-    made: Any = types.ModuleType("handoff_guide")
+    module: Any = types.ModuleType("handoff_guide")
     for block in BLOCKS:
-        exec(compile(block, "docs/guides/handoff.md", "exec"), made.__dict__)
-    return made
+        exec(compile(block, "docs/guides/handoff.md", "exec"), module.__dict__)
+    return module
 
 
 async def test_the_agents_of_the_guide_work_together(database: str, guide: Any) -> None:

@@ -65,9 +65,9 @@ def test_a_function_decides_by_its_context(guide: Any) -> None:
 
 
 def test_a_claim_is_not_the_guest(guide: Any) -> None:
-    (known,) = guide.GUESTS
-    assert known == ProvedPeer("did:wba:guest.example")
-    assert ClaimedPeer(known.did) not in {*guide.GUESTS, *guide.FRIENDS}
+    (guest,) = guide.GUESTS
+    assert guest == ProvedPeer("did:wba:guest.example")
+    assert ClaimedPeer(guest.did) not in {*guide.GUESTS, *guide.FRIENDS}
 
 
 def test_the_table_names_every_field() -> None:

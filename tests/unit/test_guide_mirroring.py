@@ -55,7 +55,7 @@ def run(command: str, folder: Path) -> Any:
 
 
 @pytest.mark.deep
-async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(data: Path) -> None:
+async def test_a_registry_is_mirrored_read_and_continued(data: Path) -> None:
     port, mirror_port = str(free_port()), str(free_port())
     mirror = blocks("sh")[0].replace("8082", mirror_port)
     promote, serve = blocks("sh")[1].strip().split("\n")
@@ -82,8 +82,8 @@ async def test_a_registry_is_mirrored_read_from_the_mirror_and_continued_there(d
     shutil.copy(data / "registry" / "head", data / "old" / "head")
     refused = await asyncio.to_thread(run, "treaty-registry serve --data mirror", data)
     assert refused["error"]["code"] == "settings.directory"
-    made = await asyncio.to_thread(run, promote, data)
-    assert made["origin"] == "registry.localhost", made
+    promotion = await asyncio.to_thread(run, promote, data)
+    assert promotion["origin"] == "registry.localhost", promotion
     async with server(serve, data, PORT=port, URL=url) as promoted:
-        assert promoted["name"] == registry["name"] and promoted["size"] == made["size"]
+        assert promoted["name"] == registry["name"] and promoted["size"] == promotion["size"]
         assert (await asyncio.to_thread(run, "treaty topics", data))["topics"] == []

@@ -29,14 +29,14 @@ def test_the_keys_of_a_log_are_rotated(
 
     prepare, rotate, retire = re.findall(r"^```sh\n(treaty-registry .*)\n```$", GUIDE, re.MULTILINE)
     assert run("treaty-registry init --origin registry.example")[0] == 0
-    status, made = run(prepare)
-    assert status == 0 and len(made["keys"]) == 3
+    status, output = run(prepare)
+    assert status == 0 and len(output["keys"]) == 3
     assert run(prepare)[1]["error"]["code"] == "keys.exists"
     assert run(retire)[1]["error"]["code"] == "keys.not-prepared"
     assert "90" in rotate
     status, done = run(rotate.replace("90", "0"))
     assert status == 0 and done["index"] == 2
-    assert [done["log_key"], done["clock_key"], f"authority {done['authority']}"] == made["keys"]
+    assert [done["log_key"], done["clock_key"], f"authority {done['authority']}"] == output["keys"]
     status, moved = run(retire)
     assert status == 0 and sorted(map(str, (data / "keys" / "retired").iterdir())) == sorted(moved["retired"])
     assert run(rotate)[1]["error"]["code"] == "keys.not-prepared"

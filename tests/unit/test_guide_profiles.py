@@ -18,7 +18,7 @@ async def test_the_examples_do_what_the_guide_says(tmp_path: Path) -> None:
     for someone in (seller, customer):
         exec(register, {"agent": someone.agent, "URI": URI_2})
     async with seller.agent, seller.agent.listen("127.0.0.1", 0) as port, customer.agent:
-        known: dict[str, Any] = {"agent": customer.agent, "url": f"ws://127.0.0.1:{port}", "shop": seller.agent.did}
+        names: dict[str, Any] = {"agent": customer.agent, "url": f"ws://127.0.0.1:{port}", "shop": seller.agent.did}
         body = textwrap.indent(f"{connect}\n    return info, session.parameters", "    ")
-        exec(f"async def buy():\n{body}", known)
-        assert await known["buy"]() == (LAPTOP, {"chunkSize": 2048})
+        exec(f"async def buy():\n{body}", names)
+        assert await names["buy"]() == (LAPTOP, {"chunkSize": 2048})

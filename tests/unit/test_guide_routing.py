@@ -19,13 +19,13 @@ def block(guide: Any, number: int) -> None:
     exec(compile(BLOCKS[number], "docs/guides/routing.md", "exec"), guide.__dict__)
 
 
-def test_the_roles_of_the_guide_work_in_one_process_and_a_history_is_cut_with_a_sign(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guides_roles_work_in_one_process(capsys: pytest.CaptureFixture[str]) -> None:
     guide: Any = types.ModuleType("routing_guide")
     block(guide, 0)
     assert capsys.readouterr().out == "\nuser: rain\nassistant: Verses about rain\nuser: Verses about rain: good.\n"
     block(guide, 1)
-    (said,) = re.findall(r"print\(asyncio\.run\(forget\(\)\)\)  # (.*)", GUIDE)
-    assert capsys.readouterr().out == f"{said}\n"
+    (output,) = re.findall(r"print\(asyncio\.run\(forget\(\)\)\)  # (.*)", GUIDE)
+    assert capsys.readouterr().out == f"{output}\n"
 
 
 def test_the_roles_of_the_guide_work_at_agents(

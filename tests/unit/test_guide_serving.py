@@ -82,8 +82,8 @@ async def test_the_numbers_of_an_agent_as_prometheus_reads_them(tmp_path: Path, 
         customer.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI_1]) as session,
     ):
         assert await session.call("getProductInfo", productId="P12345") == LAPTOP
-        told = guide.exposition(seller.agent).splitlines()
-        assert {"treaty_sessions_in 1", 'treaty_functions_total{outcome="ok"} 1', "treaty_workers_running 0"} <= set(told)
+        lines = guide.exposition(seller.agent).splitlines()
+        assert {"treaty_sessions_in 1", 'treaty_functions_total{outcome="ok"} 1', "treaty_workers_running 0"} <= set(lines)
     assert 'treaty_calls_total{outcome="ok"} 1' in guide.exposition(customer.agent)
 
 
@@ -95,8 +95,8 @@ async def test_an_agent_of_a_home_begins_with_its_identity(tmp_path: Path, guide
 
 def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any, caplog: pytest.LogCaptureFixture) -> None:
     calling = (Path(__file__).parents[2] / "docs" / "guides" / "calling.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```python\n(.*?)^```$", calling, re.MULTILINE | re.DOTALL)
-    for block in found:
+    matches = re.findall(r"^```python\n(.*?)^```$", calling, re.MULTILINE | re.DOTALL)
+    for block in matches:
         if "serving=" in block:
             exec(compile(block, "docs/guides/calling.md", "exec"), guide.__dict__)
 
@@ -105,20 +105,20 @@ def test_a_room_greets_a_member_and_tells_it_what_was_said(guide: Any, caplog: p
             room, member = simulation.agent("room.example"), simulation.agent("member.example")
             guide.provide_room(room, simulation.uri("chat"))
             async with simulation.serving(room):
-                heard = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
+                lines = await guide.listen_to(member, "wss://room.example", simulation.uri("chat"))
                 following = asyncio.create_task(guide.follow(member, "room.example", simulation.uri("chat")))
                 await asyncio.sleep(10)
                 await simulation.links["room.example"].cut()
                 await asyncio.sleep(10)
                 following.cancel()
-            assert heard == ["room: Welcome.", "Ada: Good morning."]
+            assert lines == ["room: Welcome.", "Ada: Good morning."]
 
     with caplog.at_level(logging.INFO):
         run(main())
-    said = [one.getMessage() for one in caplog.records if one.name == "root"]
+    messages = [one.getMessage() for one in caplog.records if one.name == "root"]
     again = ["Listening to did:wba:room.example", "room: Welcome."]
-    assert [one for one in said if "ended" not in one] == 2 * again
-    assert "The session ended: session.closed" in said
+    assert [one for one in messages if "ended" not in one] == 2 * again
+    assert "The session ended: session.closed" in messages
 
 
 def test_the_commands_make_a_bound_did_and_rotate_its_key(tmp_path: Path) -> None:

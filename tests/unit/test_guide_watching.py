@@ -13,18 +13,18 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "watching.md").read_tex
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    assert isinstance(found, str)
-    return found
+    (example,) = re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    assert isinstance(example, str)
+    return example
 
 
 def test_the_command_watches_a_did_and_a_namespace() -> None:
     program, *arguments = shlex.split(block("sh"))
     assert program == "treaty"
-    command, given, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
+    command, bound, _ = app.parse_args(arguments, exit_on_error=False, print_error=False)
     assert command.__name__ == "watch"
-    chosen = parse_watches(given.arguments["did"], given.arguments["namespace"])
-    assert [str(watch) for watch in chosen.watches] == ["did did:wba:example.com", "namespace example.com"]
+    watch_list = parse_watches(bound.arguments["did"], bound.arguments["namespace"])
+    assert [str(watch) for watch in watch_list.watches] == ["did did:wba:example.com", "namespace example.com"]
 
 
 def test_the_file_is_read(tmp_path: Path) -> None:

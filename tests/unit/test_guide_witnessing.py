@@ -62,16 +62,16 @@ def run(command: str, folder: Path, **variables: str) -> str:
 async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
     witness_port, registry_port = str(free_port()), str(free_port())
     watch, serve, check = (block.replace("8081", witness_port).replace("8080", registry_port) for block in blocks("sh"))
-    made = await asyncio.to_thread(run, "treaty-registry init --data registry --origin registry.localhost --json", data)
-    log_key = json.loads(made)["key"]
+    output = await asyncio.to_thread(run, "treaty-registry init --data registry --origin registry.localhost --json", data)
+    log_key = json.loads(output)["key"]
     async with server(watch, data, LOG_KEY=log_key) as witness:
         assert witness["key"].startswith("w1.example+")
         async with server(serve, data, WITNESS_KEY=witness["key"]) as registry, asyncio.timeout(60):
             parameters, policy, via = (block.replace("$WITNESS_KEY", witness["key"]) for block in blocks("toml"))
             (data / "policy.toml").write_text(policy)
-            asked = load_policy(data / "policy.toml").witnesses
+            witnesses = load_policy(data / "policy.toml").witnesses
             stated = msgspec.convert(tomllib.loads(parameters)["witnesses"], Witnesses)
-            assert asked is not None and asked == stated.parsed
+            assert witnesses is not None and witnesses == stated.parsed
             (data / "via.toml").write_text(via)
             assert [*load_policy(data / "via.toml").via] == ["registry.example"]
             note = b""
@@ -79,7 +79,7 @@ async def test_a_log_is_witnessed_and_an_agent_asks_for_it(data: Path) -> None:
                 while b"w1.example" not in note:
                     await asyncio.sleep(0.1)
                     note = (await client.get(f"{registry['base_url']}/checkpoint")).content
-            asked.check(note, open_checkpoint(note, VerifierKey.parse(log_key)).checkpoint)
+            witnesses.check(note, open_checkpoint(note, VerifierKey.parse(log_key)).checkpoint)
     one, another = History.of(leaves(9)), History.of(leaves(9, fork_at=3))
     (data / "x.equivocation.json").write_bytes(Equivocation.of(LOG.verifier, one.note(9), another.note(9)).format())
     assert "signed two histories" in await asyncio.to_thread(run, check, data, PROOF="x.equivocation.json")

@@ -67,7 +67,7 @@ def test_the_issuer_of_the_certificate_says_who_signs(issuer: str, signer: str) 
         None,
     ],
 )
-def test_a_bundle_without_a_certificate_of_that_form_has_no_signer(bundle: bytes | None) -> None:
+def test_a_bundle_without_such_a_certificate_has_no_signer(bundle: bytes | None) -> None:
     assert facts(bundle).signer is None
 
 
@@ -113,7 +113,7 @@ def test_a_listed_error_reaches_an_operation(data: bytes) -> None:
         json.dumps({"title": "t", "role": "client", "steps": []}).encode(),
     ],
 )
-def test_a_vector_that_cannot_hold_reaches_nothing_and_spoils_no_other(data: bytes) -> None:
+def test_an_impossible_vector_spoils_no_other(data: bytes) -> None:
     assert facts(vectors={"0.json": data}).coverage == "none"
     assert facts(vectors={"0.json": data, **ALL}).coverage == "all"
 

@@ -418,7 +418,7 @@ def test_what_is_parsed_has_a_cap_of_its_own(path: str, cap: int) -> None:
     assert caught.value.code != "handler.package: bytes"
 
 
-def test_a_record_of_as_many_and_as_long_paths_as_there_may_be_fits_its_cap() -> None:
+def test_a_record_of_the_largest_paths_fits_its_cap() -> None:
     names = [f"{PACKAGE}/{number:03}".ljust(MAX_NAME, "x") for number in range(MAX_FILES - len(FILES))]
     files = with_record({**FILES, **dict.fromkeys(names, b"")})
     assert len(files[RECORD]) <= dist_info.MAX_RECORD
@@ -467,7 +467,7 @@ def test_the_builder_refuses_what_is_not_its_own() -> None:
     ("extra", "kind", "interface"),
     [({}, {}, 1), ({}, {"kind": "stream"}, 2), ({"interface": 2}, {}, 2)],
 )
-def test_the_builder_names_the_lowest_interface_that_the_manifest_needs(
+def test_the_builder_names_the_lowest_sufficient_interface(
     extra: dict[str, object], kind: dict[str, str], interface: int
 ) -> None:
     operations = {**MANIFEST["operations"], "ask": {**MANIFEST["operations"]["ask"], **kind}}

@@ -94,17 +94,17 @@ class Meeting:
 def meeting(play: Callable[[Meeting], Awaitable[None]]) -> None:
     async def main() -> None:
         async with Simulation([FOLDER]) as simulation:
-            made = Meeting(simulation)
-            async with simulation.serving(made.broker):
-                await play(made)
+            meeting = Meeting(simulation)
+            async with simulation.serving(meeting.broker):
+                await play(meeting)
 
     run(main())
 
 
 @pytest.mark.threat(240)
-def test_004_23_agents_that_meet_at_a_broker_hand_off_to_each_other() -> None:
-    async def play(made: Meeting) -> None:
-        async with made.join("anna") as (anna, from_anna), made.join("ben") as (ben, _), made.join("eve") as (eve, _):
+def test_004_23_agents_hand_off_through_a_broker() -> None:
+    async def play(broker: Meeting) -> None:
+        async with broker.join("anna") as (anna, from_anna), broker.join("ben") as (ben, _), broker.join("eve") as (eve, _):
             task = message(TASK, "anna", "ben")
             assert await from_anna.call("handOff", message=task) == {"status": "ACCEPTED"}
             assert await ben.has("TASK_TRANSFER") == [task]
@@ -123,21 +123,21 @@ def test_004_23_agents_that_meet_at_a_broker_hand_off_to_each_other() -> None:
     meeting(play)
 
 
-def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> None:
-    async def play(made: Meeting) -> None:
+def test_004_11_a_group_gets_messages_once_without_a_member() -> None:
+    async def play(broker: Meeting) -> None:
         async with AsyncExitStack() as stack:
-            anna, send = await stack.enter_async_context(made.join("anna"))
-            ben, _ = await stack.enter_async_context(made.join("ben", groups=["pool"]))
-            async with made.join("cleo", groups=["pool"]) as (cleo, _):
+            anna, send = await stack.enter_async_context(broker.join("anna"))
+            ben, _ = await stack.enter_async_context(broker.join("ben", groups=["pool"]))
+            async with broker.join("cleo", groups=["pool"]) as (cleo, _):
                 tasks = [message(TASK, "anna", "pool") for _ in range(4)]
                 for task in tasks[:2]:
                     await send.call("handOff", message=task)
                 await anna.has("COMPLETED", "COMPLETED")
-                given = [*ben.messages, *cleo.messages]
-                assert sorted(entry["metadata"]["message_id"] for entry in given) == sorted(
+                messages = [*ben.messages, *cleo.messages]
+                assert sorted(entry["metadata"]["message_id"] for entry in messages) == sorted(
                     entry["metadata"]["message_id"] for entry in tasks[:2]
                 )
-            await made.until_away("cleo")
+            await broker.until_away("cleo")
             for task in tasks[2:]:
                 await send.call("handOff", message=task)
             await anna.has(*["COMPLETED"] * 4)
@@ -146,9 +146,9 @@ def test_004_11_a_group_has_its_messages_once_and_goes_on_without_a_member() -> 
     meeting(play)
 
 
-def test_004_25_a_member_of_a_group_answers_a_question_to_the_group() -> None:
-    async def play(made: Meeting) -> None:
-        async with made.join("anna") as (anna, send), made.join("ben", groups=["pool"]) as (ben, _):
+def test_004_25_a_member_answers_a_question_to_its_group() -> None:
+    async def play(broker: Meeting) -> None:
+        async with broker.join("anna") as (anna, send), broker.join("ben", groups=["pool"]) as (ben, _):
             question = message(Kind.REQUEST_INFORMATION, "anna", "pool")
             await send.call("handOff", message=question)
             (answer,) = await anna.has("PROVIDE_INFORMATION")
@@ -163,21 +163,21 @@ def test_004_25_a_member_of_a_group_answers_a_question_to_the_group() -> None:
 
 
 @pytest.mark.threat(240)
-def test_004_22_messages_wait_for_a_member_that_is_away_the_most_urgent_first() -> None:
-    async def play(made: Meeting) -> None:
-        async with made.join("anna") as (_, send):
-            async with made.join("ben"):
+def test_004_22_urgent_messages_reach_a_returning_member_first() -> None:
+    async def play(broker: Meeting) -> None:
+        async with broker.join("anna") as (_, send):
+            async with broker.join("ben"):
                 pass
-            await made.until_away("ben")
+            await broker.until_away("ben")
             order = [Priority.LOW, Priority.CRITICAL, Priority.MEDIUM]
             for priority in order:
                 note = message(NOTE, "anna", "ben", priority=priority)
                 assert await send.call("handOff", message=note) == {"status": "ACCEPTED"}
             # Another agent cannot take the name, and with it the messages.
             with pytest.raises(OperationError):
-                async with made.join("ben", domain="eve"):
+                async with broker.join("ben", domain="eve"):
                     pass
-            async with made.join("ben") as (ben, _):
+            async with broker.join("ben") as (ben, _):
                 await ben.has(*["NOTIFICATION"] * 3)
                 assert [entry["metadata"]["priority"] for entry in ben.messages] == ["CRITICAL", "MEDIUM", "LOW"]
 
@@ -185,14 +185,14 @@ def test_004_22_messages_wait_for_a_member_that_is_away_the_most_urgent_first() 
 
 
 def test_004_24_the_broker_routes_by_type_priority_and_data() -> None:
-    async def play(made: Meeting) -> None:
-        joined = made.join("anna"), made.join("desk"), made.join("expert")
+    async def play(broker: Meeting) -> None:
+        joined = broker.join("anna"), broker.join("desk"), broker.join("expert")
         async with joined[0] as (anna, send), joined[1] as (desk, _), joined[2] as (expert, _):
             rule: dict[str, Any] = {"to": ["expert"], "recipients": ["desk"], "kinds": ["ESCALATION"], "priority": "HIGH"}
             rule |= {"where": {"technical_details.symptoms": "The connection drops."}}
-            await made.shared.call("setRoutes", rules=[rule])
+            await broker.shared.call("setRoutes", rules=[rule])
             with pytest.raises(OperationError):
-                await made.shared.call("setRoutes", rules=[{"to": "desk"}])
+                await broker.shared.call("setRoutes", rules=[{"to": "desk"}])
             urgent = message(Kind.ESCALATION, "anna", "desk", priority=Priority.HIGH)
             others = [message(Kind.ESCALATION, "anna", "desk"), message(NOTE, "anna", "desk", priority=Priority.CRITICAL)]
             for entry in (urgent, *others):
@@ -205,13 +205,13 @@ def test_004_24_the_broker_routes_by_type_priority_and_data() -> None:
     meeting(play)
 
 
-def test_004_37_agents_at_a_broker_react_to_events_without_a_coordinator() -> None:
-    async def play(made: Meeting) -> None:
+def test_004_37_agents_react_to_events_without_coordinator() -> None:
+    async def play(broker: Meeting) -> None:
         wants: Mapping[str, Any] = {"kinds": ["NOTIFICATION"], "where": {"event": "LINE_RESTORED"}}
         async with (
-            made.join("support") as (support, send),
-            made.join("desk") as (desk, _),
-            made.join("billing", subscriptions=[wants]) as (billing, _),
+            broker.join("support") as (support, send),
+            broker.join("desk") as (desk, _),
+            broker.join("billing", subscriptions=[wants]) as (billing, _),
         ):
             await send.call("handOff", message=message(NOTE, "support", "desk", data={"event": "OTHER"}))
             restored = message(NOTE, "support", "desk")
@@ -219,9 +219,9 @@ def test_004_37_agents_at_a_broker_react_to_events_without_a_coordinator() -> No
             await desk.has("NOTIFICATION", "NOTIFICATION")
             assert await billing.has("NOTIFICATION") == [restored]
             # A notification expects no report.
-            await made.shared.call("handOff", message=message(NOTE, "operator", "support"))
+            await broker.shared.call("handOff", message=message(NOTE, "operator", "support"))
             await support.has("NOTIFICATION")
-            members = (await made.shared.call("readMembers"))["members"]
+            members = (await broker.shared.call("readMembers"))["members"]
             assert [(member["name"], member["present"]) for member in members] == [
                 ("support", True),
                 ("desk", True),

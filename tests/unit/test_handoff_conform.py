@@ -33,8 +33,8 @@ async def test_the_items_hold_at_an_agent_of_treaty(here: World) -> None:
     Inbox(support, Kind.REQUEST_INFORMATION, outcome=Outcome(information={"level": "gold"}))
     async with listen(support, "127.0.0.1", 0) as port, Network().client() as client:
         peer = Receiver(client, f"http://127.0.0.1:{port}", here.name("support"), identity)
-        found = await outcomes(RECEIVER, peer)
-    assert others(found) == {}
+        results = await outcomes(RECEIVER, peer)
+    assert others(results) == {}
 
 
 async def test_the_items_hold_at_a_sender_of_treaty() -> None:
@@ -47,8 +47,8 @@ async def test_the_items_hold_at_a_sender_of_treaty() -> None:
         except Unavailable:
             (report,) = await post(client, f"http://127.0.0.1:{port}", message, identity)
         assert report["payload"]["data"]["status"] == "COMPLETED"
-        found = await outcomes(SENDER, listener)
-    assert others(found) == {}
+        results = await outcomes(SENDER, listener)
+    assert others(results) == {}
 
 
 def careless(request: dict[str, Any]) -> tuple[int, str, list[Any]]:
@@ -81,8 +81,8 @@ async def test_each_item_fails_at_a_peer_that_breaks_its_rule() -> None:
     failed: set[str] = set()
     for peer in (careless, stubborn, credulous):
         async with canned(peer) as port, Network().client() as client:
-            found = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
-        failed |= failures(found)
+            results = await outcomes(RECEIVER, Receiver(client, f"http://127.0.0.1:{port}", "support", Identity.create()))
+        failed |= failures(results)
     assert failed == set(RECEIVER.ids)
 
 
@@ -103,8 +103,8 @@ async def test_each_item_of_a_sender_fails_at_one_that_breaks_its_rule() -> None
         async with listening(listener, "127.0.0.1", 0) as port, httpx.AsyncClient() as client:
             codes = [(await client.post(f"http://127.0.0.1:{port}/handoffs", content=body)).status_code for body in bodies]
             assert codes[0] == 503
-            found = await outcomes(SENDER, listener, seconds=2)
-        failed |= failures(found)
+            results = await outcomes(SENDER, listener, seconds=2)
+        failed |= failures(results)
     assert failed == set(SENDER.ids)
 
 
@@ -146,6 +146,6 @@ async def test_the_items_hold_at_a_receiver_of_treaty_in_a_session(tmp_path: Pat
         port = await stack.enter_async_context(agent.listen("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{port}"
         peer = await stack.enter_async_context(receiver_at(Network(), url, "support", Identity.create(), uri=uri))
-        found = await outcomes(RECEIVER, peer)
-    assert failures(found) == set(), others(found)
-    assert len(found) - len(others(found)) >= 8
+        results = await outcomes(RECEIVER, peer)
+    assert failures(results) == set(), others(results)
+    assert len(results) - len(others(results)) >= 8

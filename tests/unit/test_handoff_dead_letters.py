@@ -28,8 +28,8 @@ async def bare(request: pytest.FixtureRequest, database: str) -> AsyncIterator[t
     """Agents without encryption at rest, and the URLs for a process that joins them."""
     rabbit: RabbitServer | None = request.getfixturevalue("rabbit") if request.param == "rabbitmq" else None
     urls = [database] if rabbit is None else [database, rabbit.url]
-    async with world(database, None if rabbit is None else rabbit.url) as made:
-        yield made, urls
+    async with world(database, None if rabbit is None else rabbit.url) as scene:
+        yield scene, urls
 
 
 async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
@@ -52,34 +52,34 @@ async def deaths_of(arguments: list[str], healthy: asyncio.Event) -> int:
 @pytest.mark.deep
 @pytest.mark.sample(1)
 @pytest.mark.threat(245)
-async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_back(bare: tuple[World, list[str]]) -> None:
-    made, urls = bare
-    desk, support = await made.agent("desk"), made.name("support")
+async def test_a_lethal_message_is_set_aside_and_can_return(bare: tuple[World, list[str]]) -> None:
+    place, urls = bare
+    desk, support = await place.agent("desk"), place.name("support")
     feedback, healthy = Inbox(desk, STATUS), asyncio.Event()
-    async with made.journals[desk.name].transaction() as transaction:
+    async with place.journals[desk.name].transaction() as transaction:
         await transaction.connection.execute("create table effect (message_id text not null)")
-    await made.run(desk)
-    poison = made.message(TASK, "desk", "support", data={**DATA[TASK], "objective": POISON})
+    await place.run(desk)
+    poison = place.message(TASK, "desk", "support", data={**DATA[TASK], "objective": POISON})
     await desk.send(poison)
     running = asyncio.create_task(deaths_of(["receiver", desk.name, support, *urls], healthy))
     (update,) = await feedback.wait(1)
     assert update["payload"]["data"]["in_reply_to"] == poison["metadata"]["message_id"]
     assert update["payload"]["data"]["status"] == "FAILED" and "never ended" in update["payload"]["data"]["detail"]
     # The receiver lives, and takes the next message.
-    await desk.send(made.message(TASK, "desk", "support"))
+    await desk.send(place.message(TASK, "desk", "support"))
     await feedback.wait(2)
     assert feedback.statuses == ["FAILED", "COMPLETED"]
     healthy.set()
     assert await running == BEGINNINGS
     # The operator looks at it, repairs the receiver, and gives it back.
-    repaired = await made.agent("support")
+    repaired = await place.agent("support")
     done = Inbox(repaired, TASK)
     (letter,) = await repaired.dead_letters.list(support)
     assert (letter.message_id, letter.queue) == (poison["metadata"]["message_id"], support)
     assert await repaired.set_aside() == {support: 1}
     assert f'handoff_set_aside{{queue="{support}"}} 1' in repaired.metrics.exposition({}, await repaired.set_aside())
     await repaired.dead_letters.give_back(letter.number)
-    await made.run(repaired)
+    await place.run(repaired)
     assert await done.wait() == [poison]
     await feedback.wait(3)
     assert feedback.statuses == ["FAILED", "COMPLETED", "COMPLETED"]
@@ -88,7 +88,7 @@ async def test_a_message_that_kills_its_receiver_is_set_aside_and_can_be_given_b
 
 @pytest.mark.sample(1)
 @pytest.mark.threat(245)
-async def test_a_message_that_always_fails_is_set_aside_and_can_be_given_back(anywhere: World) -> None:
+async def test_an_always_failing_message_is_set_aside(anywhere: World) -> None:
     desk, support = await anywhere.agent("desk"), await anywhere.agent("support")
     feedback, attempts = Inbox(desk, STATUS), 0
 
@@ -139,7 +139,7 @@ async def test_a_message_that_the_database_refuses_is_invalid(here: World) -> No
 
 @pytest.mark.sample(1)
 @pytest.mark.threat(248)
-async def test_messages_that_cannot_be_opened_are_kept_for_the_operator(anywhere: World) -> None:
+async def test_unopened_messages_are_kept_for_the_operator(anywhere: World) -> None:
     """A receiver that lost its key destroys nothing: with the key, the operator gives the messages back."""
     desk, support, queue = await anywhere.agent("desk"), await anywhere.agent("support"), anywhere.name("support")
     message = anywhere.message(TASK, "desk", "support")
@@ -173,7 +173,7 @@ async def test_a_flood_of_unreadable_messages_is_bounded(here: World, monkeypatc
 
 
 @pytest.mark.deep
-async def test_an_orderly_end_and_an_unreadable_document_are_no_failed_attempts(here: World) -> None:
+async def test_ends_and_unreadable_documents_are_no_failures(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     started, feedback = asyncio.Event(), Inbox(desk, STATUS)
 
@@ -215,9 +215,9 @@ async def test_the_command_shows_gives_back_and_deletes(here: World, times: int)
     code, text = await command("list", here.url, queue)
     lines = text.splitlines()
     assert code == 0 and len(lines) == times and all("not sealed with a key" in line for line in lines)
-    chosen = lines[0].split()[0]
-    assert (await command("give-back" if times == 1 else "delete", here.url, queue, chosen)) == (0, "")
+    message_id = lines[0].split()[0]
+    assert (await command("give-back" if times == 1 else "delete", here.url, queue, message_id)) == (0, "")
     assert await support.set_aside() == {queue: times - 1}
     assert await here.journals[queue].waiting() == (1 if times == 1 else 0)
-    code, text = await command("delete", here.url, queue, chosen)
+    code, text = await command("delete", here.url, queue, message_id)
     assert code != 0 and "is set aside" in text

@@ -273,28 +273,28 @@ async def test_004_23_and_24_routes_reach_the_agents_that_they_name(anywhere: Wo
 
 @pytest.mark.deep
 async def test_the_loss_of_the_server_is_waited_out(database: str, rabbit: RabbitServer) -> None:
-    async with world(database, rabbit.url) as made:
-        desk, support = await made.agent("desk"), await made.agent("support")
+    async with world(database, rabbit.url) as scene:
+        desk, support = await scene.agent("desk"), await scene.agent("support")
         inbox = Inbox(support)
-        await made.run(desk, support)
-        await desk.send(made.message(Kind.NOTIFICATION, "desk", "support"))
+        await scene.run(desk, support)
+        await desk.send(scene.message(Kind.NOTIFICATION, "desk", "support"))
         await inbox.wait(1)
         rabbit.kill()
         for _ in range(3):
-            await desk.send(made.message(Kind.NOTIFICATION, "desk", "support"))
+            await desk.send(scene.message(Kind.NOTIFICATION, "desk", "support"))
         await asyncio.to_thread(rabbit.start)
         await inbox.wait(4)
         assert len({entry["metadata"]["message_id"] for entry in inbox.messages}) == len(inbox.messages) == 4
 
 
 async def test_a_lost_database_is_an_error_of_this_package(tmp_path: Any) -> None:
-    async with world(f"postgresql://x@/x?host={tmp_path}", None) as made:
+    async with world(f"postgresql://x@/x?host={tmp_path}", None) as scene:
         with pytest.raises(TreatyError) as caught:
-            await made.agent("desk")
+            await scene.agent("desk")
     assert caught.value.code == "handoff.journal"
 
 
-async def test_004_13_the_outbox_publishes_the_most_urgent_first_and_passes_what_the_broker_refuses(here: World) -> None:
+async def test_004_13_the_outbox_publishes_urgent_messages_first(here: World) -> None:
     desk = await here.agent("desk")
     for priority in (Priority.LOW, Priority.CRITICAL, Priority.MEDIUM, Priority.HIGH):
         await desk.send(here.message(Kind.NOTIFICATION, "desk", priority.lower(), priority=priority))
@@ -324,9 +324,7 @@ async def test_a_url_that_is_not_of_postgresql_is_malformed(url: str) -> None:
             pass
 
 
-async def test_an_agent_ends_although_its_driver_answers_the_cancellation_with_an_error(
-    here: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_ends_despite_an_error_of_its_driver(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, flushes = asyncio.Event(), list[None]()
 
     async def flush(*_: object) -> int:

@@ -21,23 +21,23 @@ def way(request: pytest.FixtureRequest) -> Door:
     return door(request.param, lambda: request.getfixturevalue("here"))
 
 
-def statuses(told: list[dict[str, Any]]) -> list[str]:
-    return [data.get("status", "") for data in told]
+def statuses(answers: list[dict[str, Any]]) -> list[str]:
+    return [data.get("status", "") for data in answers]
 
 
-async def test_004_01_and_07_and_21_an_invalid_message_is_reported_with_the_member_at_every_door(way: Door) -> None:
+async def test_004_01_and_07_and_21_invalid_members_are_reported(way: Door) -> None:
     message = way.message(TASK, {})
     message["payload"]["data"]["objective"] = 7
-    told = await way.hand_off(message)
-    assert statuses(told) == ["REJECTED"] and "payload.data.objective" in told[0]["issues"][0] and way.worked == []
-    assert told[0]["in_reply_to"] == message["metadata"]["message_id"]
+    answers = await way.hand_off(message)
+    assert statuses(answers) == ["REJECTED"] and "payload.data.objective" in answers[0]["issues"][0] and way.worked == []
+    assert answers[0]["in_reply_to"] == message["metadata"]["message_id"]
     # A name that occurs twice has two readings: it is no message.
     text = json.dumps(way.message(TASK, DATA[TASK]))
     await way.hand_off(text.replace('"priority":', '"priority": "LOW", "priority":').encode())
     assert way.worked == []
 
 
-async def test_004_03_and_10_null_and_times_of_others_are_read_at_every_door(way: Door) -> None:
+async def test_004_03_and_10_null_and_foreign_times_are_read(way: Door) -> None:
     strict = way.message(TASK, DATA[TASK], lifetime=timedelta(hours=1))
     liberal = json.loads(json.dumps(strict))
     liberal["metadata"]["timestamp"] = strict["metadata"]["timestamp"].replace("Z", "999")
@@ -48,15 +48,15 @@ async def test_004_03_and_10_null_and_times_of_others_are_read_at_every_door(way
     assert way.worked == [strict]
 
 
-async def test_004_02_and_04_long_histories_and_the_instructions_arrive_at_every_door(way: Door) -> None:
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["A"], "constraints": {"resource_limit": 3}}
+async def test_004_02_and_04_histories_and_instructions_arrive(way: Door) -> None:
+    instructions = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["A"], "constraints": {"resource_limit": 3}}
     entry = {"action_type": "LOOKED", "details": "", "timestamp": "2023-10-27T10:20:05.000Z"}
-    message = way.message(TASK, DATA[TASK], instructions=wanted, summary="x" * 5_000, actions=[entry] * 100)
+    message = way.message(TASK, DATA[TASK], instructions=instructions, summary="x" * 5_000, actions=[entry] * 100)
     await way.hand_off(message)
     assert way.worked[0] == message
 
 
-async def test_004_06_and_14_forms_of_others_are_taken_and_printed_forms_hold_at_every_door(way: Door) -> None:
+async def test_004_06_and_14_foreign_and_printed_forms_pass(way: Door) -> None:
     for kind, data in ((TASK, {"title": "x"}), (Kind.NOTIFICATION, {"message": "x"}), (Kind.STATUS_UPDATE, {"state": "x"})):
         await way.hand_off(way.message(kind, data))
         assert way.worked[-1]["payload"]["data"] == data
@@ -66,11 +66,11 @@ async def test_004_06_and_14_forms_of_others_are_taken_and_printed_forms_hold_at
     assert statuses(await way.hand_off(closed)) == ["REJECTED"] and len(way.worked) == 3
 
 
-async def test_004_08_a_repetition_has_no_second_effect_and_another_content_none_at_every_door(way: Door) -> None:
+async def test_004_08_a_repetition_has_no_second_effect(way: Door) -> None:
     message = way.message(TASK, DATA[TASK])
     await way.hand_off(message)
-    told = await way.hand_off(dict(reversed(message.items())))
-    assert len(way.worked) == 1 and set(statuses(told)) == {"COMPLETED"}
+    answers = await way.hand_off(dict(reversed(message.items())))
+    assert len(way.worked) == 1 and set(statuses(answers)) == {"COMPLETED"}
     way.told.clear()
     other = {**message, "payload": {"handoff_type": str(TASK), "data": {"objective": "Something else."}}}
     assert statuses(await way.hand_off(other)) == ["REJECTED"] and len(way.worked) == 1
@@ -81,7 +81,7 @@ async def test_004_09_an_expired_message_has_no_effect_at_every_door(way: Door) 
     assert statuses(await way.hand_off(message)) == ["EXPIRED"] and way.worked == []
 
 
-async def test_004_12_and_26_a_report_has_the_flow_and_the_outcome_at_every_door(way: Door) -> None:
+async def test_004_12_and_26_a_report_has_its_flow_and_outcome(way: Door) -> None:
     outcome = {"status": "COMPLETED", "detail": "Done.", "actions_done": ["A"], "criteria_met": True, "result": {"n": 1}}
     way.work = lambda message: outcome
     message = way.message(TASK, DATA[TASK])
@@ -112,16 +112,16 @@ BINDING: list[tuple[Any, Any, str, str]] = [
 async def test_004_15_and_17_instructions_bind_at_every_door(way: Door) -> None:
     for instructions, outcome, status, words in BINDING:
         way.work = returning({"status": "COMPLETED", **outcome})
-        told = await way.hand_off(way.message(TASK, DATA[TASK], instructions=instructions))
-        assert told[-1]["status"] == status and words in told[-1].get("detail", "")
+        answers = await way.hand_off(way.message(TASK, DATA[TASK], instructions=instructions))
+        assert answers[-1]["status"] == status and words in answers[-1].get("detail", "")
     assert len(way.told) == len(BINDING)
 
 
 async def test_004_16_the_time_limit_ends_the_work_at_every_door(way: Door) -> None:
     way.work = lambda message: NEVER
     limit = {"constraints": {"time_limit": "PT1S"}}
-    (told,) = await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))
-    assert told["status"] == "FAILED" and len(way.worked) == 1
+    (answer,) = await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))
+    assert answer["status"] == "FAILED" and len(way.worked) == 1
     # The next message is worked on.
     way.work = lambda message: {"status": "COMPLETED"}
     assert statuses(await way.hand_off(way.message(TASK, DATA[TASK], instructions=limit))) == ["FAILED", "COMPLETED"]
@@ -149,23 +149,23 @@ PLANS: list[tuple[Any, int, str, int]] = [
 """A strategy, how often the work fails, the report, and how often the work began."""
 
 
-async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back_at_every_door(way: Door) -> None:
+async def test_004_18_failed_work_is_retried_and_escalated(way: Door) -> None:
     for plan, fails, status, tries in PLANS:
         way.work, named = failing(fails), {**plan}
         if "escalate_to" in plan:
             named["escalate_to"] = way.name(plan["escalate_to"])
         before = len(way.worked)
-        told = await way.hand_off(way.message(TASK, DATA[TASK], instructions={"failure_handling_strategy": named}))
-        assert told[-1]["status"] == status and len(way.worked) == before + tries
+        answers = await way.hand_off(way.message(TASK, DATA[TASK], instructions={"failure_handling_strategy": named}))
+        assert answers[-1]["status"] == status and len(way.worked) == before + tries
     assert len(way.told) == len(PLANS) and (way.escalated, way.fell_back) == (["experts"], ["call_back"])
 
 
-async def test_004_25_a_question_is_answered_by_provide_information_at_every_door(way: Door) -> None:
+async def test_004_25_provide_information_answers_a_question(way: Door) -> None:
     way.work = lambda message: {"status": "COMPLETED", "information": {"level": "gold"}}
     question = way.message(ASK, {"requested_info_keys": ["level", "plan"]})
-    (told,) = await way.hand_off(question)
+    (answer,) = await way.hand_off(question)
     assert way.told[0]["payload"]["handoff_type"] == "PROVIDE_INFORMATION"
-    assert told == {
+    assert answer == {
         "in_reply_to": question["metadata"]["message_id"],
         "information": {"level": "gold"},
         "missing_keys": ["plan"],
@@ -183,9 +183,9 @@ async def test_004_33_and_34_versions_are_recognised_at_every_door(way: Door) ->
     for number, words in (("1.3.0", "not handled"), ("1.0.0", "handoff_type"), ("2.0.0", "handoff_type")):
         other = way.message(TASK, DATA[TASK])
         other["metadata"]["protocol_version"], other["payload"]["handoff_type"] = number, "DELEGATION"
-        told = await way.hand_off(other)
-        assert told[-1]["status"] == "REJECTED"
-        assert words in " ".join([told[-1].get("detail", ""), *told[-1].get("issues", ())])
+        answers = await way.hand_off(other)
+        assert answers[-1]["status"] == "REJECTED"
+        assert words in " ".join([answers[-1].get("detail", ""), *answers[-1].get("issues", ())])
     other = way.message(TASK, DATA[TASK])
     other["metadata"]["protocol_version"] = "2.0.0"
     assert statuses(await way.hand_off(other)) == ["REJECTED"] * 4 and len(way.worked) == 1

@@ -55,12 +55,12 @@ class HalfRequest:
     @classmethod
     async def open(cls, port: int) -> HalfRequest:
         """Send the head, and wait until the application asks for the body."""
-        made = cls()
-        made.reader, made.writer = await asyncio.open_connection("127.0.0.1", port)
-        made.writer.write(b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
-        assert await made.status() == 100
-        await made.reader.readuntil(b"\r\n")
-        return made
+        half = cls()
+        half.reader, half.writer = await asyncio.open_connection("127.0.0.1", port)
+        half.writer.write(b"POST /handoffs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        assert await half.status() == 100
+        await half.reader.readuntil(b"\r\n")
+        return half
 
     async def status(self) -> int:
         """Read the status of the next answer."""
@@ -89,7 +89,7 @@ async def test_004_28_and_38_synchronous_delivery_over_https(server: Any) -> Non
             await post(client, url, request, alice)
 
 
-async def test_004_08_and_38_a_repetition_has_the_code_and_the_answers_of_the_first_time(server: Any) -> None:
+async def test_004_08_and_38_a_repetition_gets_the_first_answers(server: Any) -> None:
     here, support, url, trusting, alice = server
 
     async def fail(handling: Handling) -> None:
@@ -135,13 +135,13 @@ async def test_004_26_and_38_work_that_goes_on_is_asked_for(server: Any) -> None
         assert first.status_code == 202 and len(first.json()["handoffs"]) == 3
         data, times = {"status": "COMPLETED"}, {"now": here.clock(), "key": "end"}
         await support.send(respond(message, Kind.STATUS_UPDATE, data, sender=support.name, state="COMPLETED", **times))
-        told = [answer["payload"]["data"].get("status") for answer in await answers_to(client, url, message, alice)]
-        assert told == ["IN_PROGRESS", None, "IN_PROGRESS", "COMPLETED"]
+        statuses = [answer["payload"]["data"].get("status") for answer in await answers_to(client, url, message, alice)]
+        assert statuses == ["IN_PROGRESS", None, "IN_PROGRESS", "COMPLETED"]
         assert (await client.post(f"{url}/handoffs", content=envelope(message, alice))).status_code == 200
     assert await here.journals[support.name].waiting() == 0
 
 
-async def test_004_38_an_answer_of_another_agent_or_on_another_message_is_refused(here: World) -> None:
+async def test_004_38_an_answer_outside_its_exchange_is_refused(here: World) -> None:
     message, other = here.message(TASK, "desk", "support"), here.message(TASK, "desk", "support", task="task-2")
     alice, mallory = Identity.create(), Identity.create()
     members = Permissions({here.name("ben"): SenderGrant(alice.did, groups=frozenset({here.name("support")}))})
@@ -214,7 +214,7 @@ async def test_004_38_a_body_that_does_not_come_is_given_up(here: World) -> None
         assert (await client.post(f"http://127.0.0.1:{port}/handoffs", content=b"x")).status_code == 400
 
 
-async def test_004_38_work_that_takes_too_long_has_no_effect_and_may_come_again(here: World) -> None:
+async def test_004_38_overlong_work_has_no_effect_and_may_return(here: World) -> None:
     support = await here.agent("support")
     waits = [True, False]
 
@@ -235,7 +235,7 @@ async def test_004_38_work_that_takes_too_long_has_no_effect_and_may_come_again(
 
 
 @pytest.mark.threat(269)
-async def test_004_38_no_more_than_64_requests_are_open_and_of_one_network_no_more_than_are_left(here: World) -> None:
+async def test_004_38_open_requests_are_bounded_for_each_network(here: World) -> None:
     support = await here.agent("support")
     inbox = Inbox(support, TASK)
     async with listen(support, "127.0.0.1", 0, body_seconds=60) as port, httpx.AsyncClient() as client:
@@ -262,7 +262,7 @@ class Broken:
         raise RuntimeError("internal: 10.0.0.7")
 
 
-async def test_004_38_an_unforeseen_error_is_an_answer_without_its_text(here: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_004_38_an_unforeseen_error_hides_its_text(here: World, caplog: pytest.LogCaptureFixture) -> None:
     alice = Identity.create()
     support = await here.agent("support", permissions=Permissions.of({here.name("desk"): alice.did}), resolver=Broken())
     inbox, message = Inbox(support, TASK), here.message(TASK, "desk", "support")

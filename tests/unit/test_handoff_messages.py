@@ -130,8 +130,8 @@ def test_004_03_a_message_has_no_member_that_says_nothing() -> None:
 
 
 def test_004_04_a_message_says_what_to_do_next() -> None:
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
-    assert read(encode(simple(instructions=wanted)))["instructions"] == wanted
+    instructions = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
+    assert read(encode(simple(instructions=instructions)))["instructions"] == instructions
     with pytest.raises(Malformed):
         accept(changed("instructions", ...))
 
@@ -168,12 +168,12 @@ TIMES = {
 
 
 @pytest.mark.parametrize("text", TIMES)
-def test_004_10_times_of_any_precision_are_read_and_written_in_one_way(text: str) -> None:
+def test_004_10_times_of_any_precision_are_written_alike(text: str) -> None:
     for place in ("metadata.timestamp", "metadata.expiration_time", "context.previous_actions.0.timestamp"):
         assert accept(changed(place, text)) == changed(place, TIMES[text])
 
 
-def test_004_03_null_is_absent_where_the_protocol_has_a_member_and_a_value_elsewhere() -> None:
+def test_004_03_null_is_absent_only_in_known_members() -> None:
     for place in (
         "metadata.correlation_id",
         "metadata.expiration_time",
@@ -211,7 +211,7 @@ def test_004_14_each_type_has_a_schema_of_its_own(kind: Kind) -> None:
     assert issues(changed("payload", {"handoff_type": "GOSSIP", "data": {}})) != []
 
 
-def test_004_14_an_owner_demands_a_form_of_his_own_that_he_published_as_a_protocol() -> None:
+def test_004_14_an_owner_may_demand_a_published_form() -> None:
     document = '# Ticket\n\n```json schema\n{"required": ["ticket"], "properties": {"ticket": {"type": "string"}}}\n```\n'
     forms = DataForms({Kind.NOTIFICATION: form_in(document)})
     forms.check(simple(data={"ticket": "T-1", "event": "OPENED"}))
@@ -293,17 +293,17 @@ def test_004_24_rules_look_at_type_priority_and_data() -> None:
 
 @pytest.mark.threat(248)
 async def test_004_28_stored_messages_are_sealed_with_aes_256() -> None:
-    seal, former = Seal(b"n" * 32, b"o" * 32), Seal(b"o" * 32)
+    seal, older_seal = Seal(b"n" * 32, b"o" * 32), Seal(b"o" * 32)
     sealed = seal.close(b"John Doe", "queue/a")
     assert b"John" not in sealed and seal.open(sealed, "queue/a") == b"John Doe"
     assert sealed != seal.close(b"John Doe", "queue/a")
-    assert seal.open(former.close(b"old", "queue/a"), "queue/a") == b"old"
+    assert seal.open(older_seal.close(b"old", "queue/a"), "queue/a") == b"old"
     changed_data = sealed[:-1] + bytes([sealed[-1] ^ 1])
     for data, place in ((changed_data, "queue/a"), (sealed, "queue/b"), (b"", "queue/a"), (sealed[:9], "queue/a")):
         with pytest.raises(Untrusted):
             seal.open(data, place)
     with pytest.raises(Untrusted):
-        former.open(sealed, "queue/a")
+        older_seal.open(sealed, "queue/a")
     for wrong in (b"", b"k" * 16, b"k" * 33):
         with pytest.raises(Malformed):
             Seal(wrong)
@@ -359,7 +359,7 @@ async def test_004_29_a_forged_envelope_is_refused(forge: Callable[[Any], None])
 
 
 @pytest.mark.threat(246)
-def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
+def test_004_30_a_shown_message_has_no_personal_data() -> None:
     message = example()
     text = json.dumps(redacted(message))
     for personal in ("John", "Doe", "john.doe", "555", "keeps dropping", "intermittent"):
@@ -371,12 +371,12 @@ def test_004_30_personal_data_are_removed_before_a_message_is_shown() -> None:
         "event": "CALLED jane@example.org",
         "attributes": {"full_name": "J", "tel": 15551234567, "status": "2023-10-27T J"},
     }
-    shown = redacted(simple(data=note))["payload"]["data"]
-    assert shown == {"event": HIDDEN, "attributes": HIDDEN}
+    content = redacted(simple(data=note))["payload"]["data"]
+    assert content == {"event": HIDDEN, "attributes": HIDDEN}
     # Senders add members. Those with names of the protocol are shown if their value leaves no room for personal data.
     note = {"status": "John Doe", "progress": 15551234567, "severity": "CRITICAL", "deadline": "2023-10-27T12:00:00.000Z"}
-    shown = redacted(simple(data=note))["payload"]["data"]
-    assert shown == {**note, "status": HIDDEN, "progress": HIDDEN}
+    content = redacted(simple(data=note))["payload"]["data"]
+    assert content == {**note, "status": HIDDEN, "progress": HIDDEN}
     assert redacted(message)["context"]["user_interaction_history"][0]["sender"] == HIDDEN
     assert redacted(message)["context"]["workflow_state"] == HIDDEN
     assert redacted(message)["payload"]["data"]["severity"] == message["payload"]["data"]["severity"]
@@ -487,7 +487,7 @@ def test_the_ids_of_the_printed_example_are_accepted() -> None:
 # Bounds, and the two readers
 
 
-def test_what_is_too_large_or_no_message_is_refused_before_it_is_used() -> None:
+def test_an_oversized_or_foreign_message_is_refused_first() -> None:
     with pytest.raises(TooLarge):
         read(b" " * (MAX_MESSAGE + 1))
     for data in (b"", b"[]", b"null", b'"x"', b"{", b"\xff", b"[" * 100_000, b'{"metadata": NaN}'):
@@ -527,8 +527,8 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @given(st.sampled_from(PATHS), VALUES)
 def test_the_handler_and_a_library_agree_on_the_form(path: str, value: object) -> None:
     message = changed(path, value)
-    found = list(check(SCHEMA, message, SCHEMA))
-    assert (found == []) == ORACLE.is_valid(message), found
+    faults = list(check(SCHEMA, message, SCHEMA))
+    assert (faults == []) == ORACLE.is_valid(message), faults
 
 
 @given(st.sampled_from(PATHS), VALUES)

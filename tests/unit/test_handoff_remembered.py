@@ -74,7 +74,7 @@ def later(count: int, **parts: Any) -> Iterator[Message]:
 
 @pytest.mark.threat(241)
 @pytest.mark.parametrize("lifetime", [None, timedelta(days=3650)])
-def test_004_08_a_repetition_has_no_effect_after_any_number_of_messages(lifetime: timedelta | None) -> None:
+def test_004_08_a_repetition_after_many_messages_has_no_effect(lifetime: timedelta | None) -> None:
     side, first = Side("receiver"), message(lifetime=lifetime)
     assert is_worked_on(side.receive(first))
     for other in later(450, lifetime=lifetime):
@@ -101,7 +101,7 @@ def test_004_08_an_id_whose_message_has_expired_gives_way_first() -> None:
 
 @pytest.mark.threat(242)
 @pytest.mark.parametrize("role", ["receiver", "member", "sender"])
-def test_004_08_another_message_under_the_id_is_rejected_as_in_the_library(role: str) -> None:
+def test_004_08_another_message_of_a_known_id_is_rejected(role: str) -> None:
     side, first = Side(role), message()
     assert is_worked_on(side.receive(first))
     other = json.loads(json.dumps(first))
@@ -127,7 +127,7 @@ def test_the_ids_leave_room_in_the_snapshot() -> None:
 
 
 @pytest.mark.threat(241)
-def test_004_08_a_member_of_a_broker_makes_no_others_ids_forgotten() -> None:
+def test_004_08_a_member_erases_no_others_ids() -> None:
     side, peers = Side("broker"), {name: f"did:example:{name}" for name in ("anna", "ben", "mallory")}
     for name, peer in peers.items():
         side.handle(PeerJoined(peer=peer, role="member", at=side.at))
@@ -147,6 +147,6 @@ def test_004_08_a_member_of_a_broker_makes_no_others_ids_forgotten() -> None:
     assert reports(side.receive(other, peers["anna"])) == ["REJECTED"]
     assert reports(side.receive(mallorys[0], peers["mallory"])) == ["EXPIRED"]
     # An id belongs to its sender: another member's message may have it.
-    taken = message(sender="mallory", message_id=first["metadata"]["message_id"], now=NOW + timedelta(days=1))
-    assert reports(side.receive(taken, peers["mallory"])) == ["ACCEPTED"]
+    text = message(sender="mallory", message_id=first["metadata"]["message_id"], now=NOW + timedelta(days=1))
+    assert reports(side.receive(text, peers["mallory"])) == ["ACCEPTED"]
     assert reports(side.receive(first, peers["anna"])) == ["DUPLICATE"]

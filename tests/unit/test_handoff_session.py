@@ -42,7 +42,7 @@ def message(kind: Kind = Kind.TASK_TRANSFER, **parts: Any) -> dict[str, Any]:
 
 def test_004_38_two_agents_hand_off_in_a_session() -> None:
     """A session is the other synchronous way."""
-    taken: list[str] = []
+    priorities: list[str] = []
 
     async def main() -> None:
         async with Simulation([FOLDER]) as simulation:
@@ -51,7 +51,7 @@ def test_004_38_two_agents_hand_off_in_a_session() -> None:
 
             @host.provides(uri, role="receiver")
             async def handOff(message: Any) -> Any:  # noqa: N802
-                taken.append(message["metadata"]["priority"])
+                priorities.append(message["metadata"]["priority"])
                 return {"status": "COMPLETED"}
 
             @host.provides(uri, role="receiver")
@@ -78,4 +78,4 @@ def test_004_38_two_agents_hand_off_in_a_session() -> None:
                 assert caught.value.code == "operation.410"
 
     run(main())
-    assert taken == ["MEDIUM"]
+    assert priorities == ["MEDIUM"]

@@ -34,10 +34,10 @@ async def test_004_04_the_recipient_acts_on_the_instructions(here: World) -> Non
 
     feedback = Inbox(desk, STATUS)
     await here.run(desk, support)
-    wanted = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
-    await desk.send(here.message(TASK, "desk", "support", instructions=wanted))
+    expected = {"next_steps_suggestion": "Look at the logs.", "required_actions": ["DIAGNOSE"]}
+    await desk.send(here.message(TASK, "desk", "support", instructions=expected))
     await feedback.wait()
-    assert seen == [wanted] and feedback.statuses == ["COMPLETED"]
+    assert seen == [expected] and feedback.statuses == ["COMPLETED"]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_004_16_a_time_limit_has_hours_minutes_and_seconds(text: str | None, sec
     assert time_limit({"instructions": {"constraints": constraints}}) == seconds
 
 
-async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judges_it(here: World) -> None:
+async def test_004_16_the_application_judges_the_resource_limit(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
 
     @support.handles(TASK)
@@ -69,7 +69,7 @@ async def test_004_16_the_resource_limit_is_handed_to_the_application_which_judg
 
 
 @pytest.mark.sample(1)
-async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anywhere: World) -> None:
+async def test_004_18_failed_work_is_retried_escalated_or_replaced(anywhere: World) -> None:
     desk, experts = await anywhere.agent("desk"), await anywhere.agent("experts")
     support = await anywhere.agent("support", escalates_to=[anywhere.name("experts")])
     attempts: list[str] = []
@@ -105,7 +105,7 @@ async def test_004_18_failed_work_is_retried_then_escalated_then_falls_back(anyw
     assert len(notes.messages) == 1, "what the failed work sent must not leave"
 
 
-async def test_004_18_work_that_failed_is_not_escalated_to_those_who_failed(here: World) -> None:
+async def test_004_18_work_is_not_escalated_to_who_failed(here: World) -> None:
     desk = await here.agent("desk")
     own = [here.name("support"), here.name("helpers")]
     support = await here.agent("support", groups=("helpers",), escalates_to=own)
@@ -125,7 +125,7 @@ async def test_004_18_work_that_failed_is_not_escalated_to_those_who_failed(here
     assert feedback.statuses == ["FAILED"] * 3 and len(attempts) == 3
 
 
-async def test_004_20_the_receiver_deserialises_validates_and_dispatches(here: World) -> None:
+async def test_004_20_a_receiver_validates_and_dispatches(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     inboxes = {kind: Inbox(support, kind) for kind in Kind}
     await here.run(desk, support)
@@ -172,15 +172,15 @@ async def test_004_26_feedback_is_a_status_update_or_a_request(here: World) -> N
     await desk.send(message)
     await questions.wait()
     await feedback.wait(2)
-    found = {entry["payload"]["data"]["status"]: entry["payload"]["data"] for entry in feedback.messages}
+    reports = {entry["payload"]["data"]["status"]: entry["payload"]["data"] for entry in feedback.messages}
     key = message["metadata"]["message_id"]
-    assert found == {
+    assert reports == {
         "IN_PROGRESS": {"in_reply_to": key, "status": "IN_PROGRESS", "progress": 50, "detail": "Half of it."},
         "COMPLETED": {"in_reply_to": key, "status": "COMPLETED", "detail": "Done.", "result": {"cause": "cable"}},
     }
 
 
-async def test_004_26_a_further_attempt_has_its_own_feedback_and_a_repeated_one_none(here: World) -> None:
+async def test_004_26_each_new_attempt_has_its_feedback(here: World) -> None:
     desk, support = await here.agent("desk"), await here.agent("support")
     attempts: list[int] = []
 
@@ -201,14 +201,14 @@ async def test_004_26_a_further_attempt_has_its_own_feedback_and_a_repeated_one_
     await until(lambda: "COMPLETED" in feedback.statuses and questions.messages)
     await until(lambda: drained(here, "support"))
     await feedback.wait(5)
-    shown = [(data["status"], data.get("progress")) for data in (entry["payload"]["data"] for entry in feedback.messages)]
+    steps = [(data["status"], data.get("progress")) for data in (entry["payload"]["data"] for entry in feedback.messages)]
     expected = {("IN_PROGRESS", 0), ("IN_PROGRESS", 10), ("IN_PROGRESS", 20), ("IN_PROGRESS", 30), ("COMPLETED", None)}
-    assert set(shown) == expected and len(shown) == 5 and attempts == [1, 2, 3]
+    assert set(steps) == expected and len(steps) == 5 and attempts == [1, 2, 3]
     # The questions of failed attempts were undone with them.
     assert [entry["payload"]["data"]["requested_info_keys"] for entry in questions.messages] == [["key-3"]]
 
 
-async def test_004_27_a_message_means_the_same_to_agents_that_act_differently(here: World) -> None:
+async def test_004_27_a_message_means_the_same_to_all_agents(here: World) -> None:
     desk, seen = await here.agent("desk"), dict[str, Any]()
     outcomes = {
         "terse": Outcome(done=("REPLACE",), criteria_met=True, detail="OK"),
@@ -235,14 +235,14 @@ async def test_004_27_a_message_means_the_same_to_agents_that_act_differently(he
     await feedback.wait(4)
     # Each has the whole message, and the instructions bind each of them alike, however it acts.
     assert seen == dict.fromkeys(outcomes, message)
-    found = {entry["metadata"]["sender_id"].partition(".")[0]: entry["payload"]["data"] for entry in feedback.messages}
-    statuses = {name: data["status"] for name, data in found.items()}
+    answers = {entry["metadata"]["sender_id"].partition(".")[0]: entry["payload"]["data"] for entry in feedback.messages}
+    statuses = {name: data["status"] for name, data in answers.items()}
     assert statuses == {"terse": "COMPLETED", "thorough": "COMPLETED", "careless": "FAILED", "modest": "FAILED"}
-    assert {data["in_reply_to"] for data in found.values()} == {message["metadata"]["message_id"]}
-    assert found["terse"]["detail"] == "OK" and found["thorough"]["result"] == {"read": 3}
+    assert {data["in_reply_to"] for data in answers.values()} == {message["metadata"]["message_id"]}
+    assert answers["terse"]["detail"] == "OK" and answers["thorough"]["result"] == {"read": 3}
 
 
-async def test_004_35_state_outlives_the_process_and_a_failed_attempt_changes_nothing(here: World) -> None:
+async def test_004_35_state_outlives_processes_and_failed_attempts(here: World) -> None:
     desk = await here.agent("desk")
     first = await here.agent("support")
 
@@ -308,6 +308,6 @@ async def test_004_37_agents_react_to_events_without_a_coordinator(here: World) 
     await here.run(support, billing, desk)
     await support.send(here.message(Kind.NOTIFICATION, "support", "desk", data={"event": "OTHER"}))
     await support.send(here.message(Kind.NOTIFICATION, "support", "desk"))
-    found = await inbox.wait(3)
-    assert sorted(entry["payload"]["data"]["event"] for entry in found) == ["CREDITED", "LINE_RESTORED", "OTHER"]
+    events = await inbox.wait(3)
+    assert sorted(entry["payload"]["data"]["event"] for entry in events) == ["CREDITED", "LINE_RESTORED", "OTHER"]
     assert billing.metrics.total("completed") == 1

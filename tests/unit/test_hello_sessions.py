@@ -49,28 +49,28 @@ class Replay:
 
     def _check(self, expected: dict[str, str], received: str | bytes) -> None:
         assert isinstance(received, str) is ("text" in expected)
-        wanted = expected.get("text") or expected["frame"][1:]
+        expected_text = expected.get("text") or expected["frame"][1:]
         if isinstance(received, bytes):
             assert received[0] == ord(expected["frame"][0])
             received = received[1:].decode()
-        self._compare(json.loads(wanted), json.loads(received))
+        self._compare(json.loads(expected_text), json.loads(received))
 
-    def _compare(self, wanted: Any, received: Any) -> None:
+    def _compare(self, expected_value: Any, received: Any) -> None:
         """A message may have more members, and a list of capabilities more entries."""
-        if isinstance(wanted, dict):
-            assert wanted.keys() <= received.keys()
-            for name, value in wanted.items():
+        if isinstance(expected_value, dict):
+            assert expected_value.keys() <= received.keys()
+            for name, value in expected_value.items():
                 self._compare(value, received[name])
-        elif wanted == []:
+        elif expected_value == []:
             assert isinstance(received, list)
-        elif isinstance(wanted, str) and wanted in self.chosen:
-            assert self.chosen[wanted] in ("", received)
-            self.chosen[wanted] = received
+        elif isinstance(expected_value, str) and expected_value in self.chosen:
+            assert self.chosen[expected_value] in ("", received)
+            self.chosen[expected_value] = received
         else:
-            assert received == wanted
+            assert received == expected_value
 
 
-def test_an_agent_answers_the_source_of_the_vector_as_its_destination_does() -> None:
+def test_an_agent_answers_as_the_vectors_destination() -> None:
     async def main() -> None:
         async with Simulation([ROOT / "examples" / "greeting"]) as simulation:
             host, uri = simulation.agent("host.example"), simulation.uri("greeting")
@@ -90,7 +90,7 @@ def test_an_agent_answers_the_source_of_the_vector_as_its_destination_does() -> 
     run(main())
 
 
-def test_an_agent_calls_the_destination_of_the_vector_as_its_source_does() -> None:
+def test_an_agent_calls_as_the_vectors_source() -> None:
     async def main() -> None:
         async with Simulation([ROOT / "examples" / "greeting"]) as simulation:
             guest, uri = simulation.agent("guest.example"), simulation.uri("greeting")

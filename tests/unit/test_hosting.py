@@ -51,7 +51,7 @@ def host(home: Path) -> tuple[HandlerHost, Asking, Queue]:
     return HandlerHost(handler, HandlerContext(PEER, ROLE, 10), functions, store, queue), handler, queue
 
 
-def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: Path) -> None:
+def test_a_replaced_timer_does_not_ring(tmp_path: Path) -> None:
     async def main() -> None:
         hosted, handler, queue = host(tmp_path)
         handler.effects = [SetTimer(name="t", seconds=10)]
@@ -67,7 +67,7 @@ def test_a_timer_that_rang_while_it_was_being_replaced_does_not_ring(tmp_path: P
     run(main())
 
 
-def test_timers_that_were_due_in_a_pause_ring_in_their_order_after_the_messages_that_arrived(tmp_path: Path) -> None:
+def test_timers_due_in_a_pause_ring_after_the_messages(tmp_path: Path) -> None:
     async def main() -> None:
         hosted, handler, queue = host(tmp_path)
         names = {"late": 0.5, "gone": 0.2, "early": 0.1, "last": 0.45}
@@ -91,7 +91,7 @@ def test_timers_that_were_due_in_a_pause_ring_in_their_order_after_the_messages_
     asyncio.run(main())
 
 
-def test_what_comes_for_a_handler_that_was_replaced_is_not_delivered(tmp_path: Path) -> None:
+def test_events_for_a_replaced_handler_are_dropped(tmp_path: Path) -> None:
     async def main() -> None:
         hosted, handler, queue = host(tmp_path)
         handler.effects = [
@@ -108,7 +108,7 @@ def test_what_comes_for_a_handler_that_was_replaced_is_not_delivered(tmp_path: P
     run(main())
 
 
-def test_the_context_of_a_message_is_for_its_functions_and_not_for_the_answers(tmp_path: Path) -> None:
+def test_a_messages_context_is_for_its_functions_alone(tmp_path: Path) -> None:
     async def main() -> None:
         hosted, handler, queue = host(tmp_path)
         handler.effects = [Send(peer="did:wba:b.example", data=b"")]

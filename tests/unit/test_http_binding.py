@@ -95,7 +95,7 @@ async def test_a_session_is_opened_by_its_hello_and_once_by_a_key() -> None:
 
 
 @simulated
-async def test_a_request_that_is_repeated_brings_nothing_twice_and_the_same_answer() -> None:
+async def test_a_repeated_request_gets_the_same_answer_once() -> None:
     case = Case()
     url, far = await case.opened()
     for _ in range(2):
@@ -134,11 +134,11 @@ async def test_an_answer_is_held_until_there_is_one_at_most_20_seconds() -> None
     reply = await case.post(at(url, 1, 1))
     assert (reply.status_code, decoded(reply.content)) == (200, [])
     assert now() - begun == pytest.approx(20, abs=0.5)
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(5)
-    assert not held.done()
+    assert not task.done()
     far.send(b"\x40news")
-    assert decoded((await held).content) == [b"\x40news"]
+    assert decoded((await task).content) == [b"\x40news"]
 
 
 @simulated
@@ -160,14 +160,14 @@ async def test_one_answer_is_held_a_session() -> None:
 async def test_an_agent_that_does_not_read_makes_the_source_wait() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     messages = [b"\x40%d" % number for number in range(MAX_INBOX + 3)]
     begun = now()
     reply = await case.post(at(url, 1, 1), *messages)
     assert reply.headers["Anp-Acknowledge"] == str(1 + MAX_INBOX)
     assert now() - begun == pytest.approx(20, abs=0.5)
-    await held
+    await task
     sending = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     assert [await next_message(far) for _ in messages] == messages
     assert (await sending).headers["Anp-Acknowledge"] == str(1 + len(messages))
@@ -178,7 +178,7 @@ async def test_a_sender_is_replaced_by_its_repetition() -> None:
     case = Case()
     url, far = await case.opened()
     messages = [b"\x40%d" % number for number in range(MAX_INBOX + 1)]
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     lost = asyncio.create_task(case.post(at(url, 1, 1), *messages))
     await asyncio.sleep(1)
     assert not lost.done()
@@ -187,7 +187,7 @@ async def test_a_sender_is_replaced_by_its_repetition() -> None:
     assert lost.done()
     assert not again.done()
     assert [await next_message(far) for _ in messages] == messages
-    await asyncio.gather(held, lost, again)
+    await asyncio.gather(task, lost, again)
     receiving = asyncio.create_task(next_message(far))
     await asyncio.sleep(1)
     assert not receiving.done()
@@ -224,15 +224,15 @@ async def test_the_end_comes_after_everything_else_with_its_reason() -> None:
 
 
 @simulated
-async def test_the_source_ends_a_session_and_what_it_sent_still_arrives() -> None:
+async def test_messages_before_the_sources_end_arrive() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     begun = now()
     await case.post(at(url, 1, 1), b"\x40last")
     assert (await case.client.delete(f"{url}?reason=session.failed")).status_code == 204
-    assert (await held).status_code == 410
+    assert (await task).status_code == 410
     assert now() - begun < 1
     assert await next_message(far) == b"\x40last"
     with pytest.raises(ConnectionLost) as lost:
@@ -258,7 +258,7 @@ async def test_who_asks_nothing_for_a_minute_is_gone() -> None:
 
 
 @simulated
-async def test_one_session_too_many_comes_back_later_but_not_one_that_is_there() -> None:
+async def test_one_session_too_many_is_told_to_come_later() -> None:
     case = Case(max_connections=1)
     url, _ = await case.opened()
     reply = await case.post(f"{SESSIONS}?key={'z' * 43}", "hello")
@@ -272,20 +272,20 @@ async def test_a_session_has_only_so_many_requests_at_once() -> None:
     case = Case()
     url, _ = await case.opened()
     full = [b"\x40x"] * (MAX_INBOX + 1)
-    held = [
+    tasks = [
         asyncio.create_task(case.post(at(url, 1, 1))),
         *(asyncio.create_task(_trickle(case, at(url, 1, 1), full)) for _ in range(2)),
     ]
     await asyncio.sleep(0.1)
-    assert len(held) == MAX_AT_ONCE
+    assert len(tasks) == MAX_AT_ONCE
     assert (await case.post(at(url, 1, 1))).json()["code"] == "connection.busy"
-    for task in held:
+    for task in tasks:
         await task
     assert (await case.post(at(url, 1, 1))).status_code == 200
 
 
 @simulated
-async def test_a_session_that_is_opened_again_and_again_has_only_so_many_requests_at_once() -> None:
+async def test_requests_of_a_reopened_session_are_bounded() -> None:
     case = Case()
     opening = f"{SESSIONS}?key={KEY}"
     first = asyncio.create_task(case.post(opening, "hello"))
@@ -329,7 +329,7 @@ def test_answers_count_until_they_are_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.threat(93)
-def test_all_bodies_of_a_network_are_bounded_and_leave_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_of_a_network_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "MAX_READING", 4 * 100)
 
     async def main() -> None:
@@ -363,7 +363,7 @@ async def _trickle(case: Case, url: str, messages: list[bytes]) -> httpx.Respons
     return await case.client.post(url, content=body(), headers={"Content-Type": MEDIA_TYPE})
 
 
-def test_what_all_sessions_hold_is_bounded_and_the_one_that_holds_most_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_all_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "MAX_HELD", 3_000)
 
     async def main() -> None:
@@ -453,7 +453,7 @@ async def test_a_session_belongs_to_the_did_that_opened_it() -> None:
 
 
 @simulated
-async def test_what_is_no_request_of_the_binding_is_refused_and_opens_nothing() -> None:
+async def test_a_request_outside_the_binding_opens_nothing() -> None:
     case = Case()
     opening = f"{SESSIONS}?key={KEY}"
     url, far = await case.opened("other" * 5)
@@ -516,11 +516,11 @@ async def test_below_another_path_a_session_is_found_there() -> None:
 async def test_when_the_agent_goes_away_every_source_is_told() -> None:
     case = Case()
     url, far = await case.opened()
-    held = asyncio.create_task(case.post(at(url, 1, 1)))
+    task = asyncio.create_task(case.post(at(url, 1, 1)))
     await asyncio.sleep(0.1)
     begun = now()
     closing = asyncio.create_task(case.application.aclose())
-    assert (await held).status_code == 410
+    assert (await task).status_code == 410
     assert now() - begun < 1
     with pytest.raises(ConnectionLost):
         await next_message(far)
@@ -589,7 +589,7 @@ def test_nothing_is_lost_doubled_or_disordered_on_a_bad_network(plan: list[int],
 
 
 @simulated
-async def test_a_network_that_stays_away_ends_the_session_after_a_bounded_time() -> None:
+async def test_a_long_absent_network_ends_the_session() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
         near.send("hello")
@@ -606,7 +606,7 @@ async def test_a_network_that_stays_away_ends_the_session_after_a_bounded_time()
 
 
 @pytest.mark.parametrize("plan", [[1, 1, 1], [3, 3, 3]])
-def test_opening_is_tried_again_and_given_up_with_connection_failed(plan: list[int]) -> None:
+def test_opening_is_retried_until_connection_failed(plan: list[int]) -> None:
     async def main() -> None:
         case = Case()
         async with through(case, [*plan], attempts=3) as (near, flaky):
@@ -637,7 +637,7 @@ async def test_a_refusal_is_told_with_its_code_and_not_tried_again() -> None:
 
 
 @simulated
-async def test_a_session_that_is_refused_without_a_word_is_refused_at_once_with_its_reason() -> None:
+async def test_a_silent_refusal_has_its_reason_at_once() -> None:
     case = Case()
     opening = asyncio.create_task(case.post(f"{SESSIONS}?key={KEY}", "hello"))
     await asyncio.sleep(0.1)
@@ -680,7 +680,7 @@ async def test_every_attempt_is_signed_anew_over_what_is_sent() -> None:
 
 
 @simulated
-async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_there_at_once_go_with_the_hello() -> None:
+async def test_messages_before_the_opening_keep_their_order() -> None:
     case = Case()
     async with through(case, []) as (near, flaky):
         at_once: list[str | bytes] = ["hello", *(b"\x40%d" % number for number in range(MAX_INBOX))]
@@ -700,7 +700,7 @@ async def test_messages_sent_before_the_session_is_open_go_in_order_and_those_th
 
 
 @simulated
-async def test_what_was_sent_before_the_close_goes_first_although_the_session_is_not_open_yet() -> None:
+async def test_messages_before_a_close_precede_it() -> None:
     case = Case()
     async with through(case, [1]) as (near, _):
         near.send("hello")
@@ -760,7 +760,7 @@ async def test_messages_of_a_network_are_handled_in_turns() -> None:
 
 
 @simulated
-async def test_a_close_waits_a_bounded_time_for_a_destination_that_does_not_answer() -> None:
+async def test_a_close_waits_a_bounded_time() -> None:
     case = Case()
     async with through(case, [1] * 1000) as (near, _):
         near.send("hello")
@@ -774,7 +774,7 @@ async def test_a_close_waits_a_bounded_time_for_a_destination_that_does_not_answ
 
 
 @simulated
-async def test_the_backlog_is_what_the_other_side_has_not_taken_and_its_fall_wakes_the_owner() -> None:
+async def test_a_falling_backlog_wakes_its_owner() -> None:
     case = Case()
     url, far = await case.opened()
     wakes: list[int] = []
@@ -806,7 +806,7 @@ async def test_the_backlog_is_what_the_other_side_has_not_taken_and_its_fall_wak
 
 @pytest.mark.threat(94)
 @simulated
-async def test_a_destination_that_takes_nothing_is_neither_hurried_nor_listened_to_without_end() -> None:
+async def test_a_destination_that_never_reads_is_left() -> None:
     """It answers at once, always with new messages, to an agent that does not read."""
     seen: list[int] = []
 

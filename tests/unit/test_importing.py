@@ -169,9 +169,9 @@ def test_the_guide_imports_its_description(tmp_path: Path) -> None:
     [description] = re.findall(r"^```json\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     (tmp_path / "parcels.json").write_text(description)
     [lines] = re.findall(r"^```sh\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
-    [shown] = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    [printed] = re.findall(r"^```text\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     first, second = (started(tmp_path, *line.split()[1:]) for line in lines.strip().splitlines())
-    assert first.stdout == shown and (first.returncode, second.returncode) == (0, 0), second.stdout
+    assert first.stdout == printed and (first.returncode, second.returncode) == (0, 0), second.stdout
 
 
 async def test_only_the_named_operations_are_taken(tmp_path: Path) -> None:
@@ -281,14 +281,14 @@ async def serving(loopback: Loopback, replies: Mapping[str, bytes]) -> AsyncIter
     arrived."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     loopback.authority.issue_cert("pets.example").configure_cert(tls)
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.partition("content-length: ")[2].partition("\r")[0] or 0)
         request = json.loads(await reader.readexactly(length) or b"{}")
-        asked.append(request.get("method") or head.split()[1])
-        body = replies[asked[-1]].replace(b'"ID"', str(request.get("id")).encode())
+        requests.append(request.get("method") or head.split()[1])
+        body = replies[requests[-1]].replace(b'"ID"', str(request.get("id")).encode())
         status = b"302 Found\r\nLocation: /pets.json" if body == b"elsewhere" else b"200 OK"
         header = b"Content-Type: application/json\r\nContent-Length: %d" % len(body)
         writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, header, body))
@@ -299,7 +299,7 @@ async def serving(loopback: Loopback, replies: Mapping[str, bytes]) -> AsyncIter
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
     loopback.addresses["pets.example"] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
     try:
-        yield asked
+        yield requests
     finally:
         server.close()
 
@@ -316,7 +316,7 @@ async def test_a_url_is_fetched_by_the_rules_for_strangers(tmp_path: Path) -> No
         "notifications/initialized": b"",
         "tools/list": listed,
     }
-    async with serving(loopback, replies) as asked:
+    async with serving(loopback, replies) as requests:
         network = loopback.network()
         description, data = await read_source("openapi", "https://pets.example/pets.json", network)
         assert (len(description.operations), data) == (18, replies["/pets.json"])
@@ -325,11 +325,11 @@ async def test_a_url_is_fetched_by_the_rules_for_strangers(tmp_path: Path) -> No
         for place in ("https://pets.example/moved", "https://pets.example/large"):
             with pytest.raises(TreatyError):
                 await read_source("openapi", place, network)
-        assert asked == ["/pets.json", "initialize", "notifications/initialized", "tools/list", "/moved", "/large"]
+        assert requests == ["/pets.json", "initialize", "notifications/initialized", "tools/list", "/moved", "/large"]
         # Neither without encryption nor at an address of this machine, which only `--resolve` may name.
         for place in ("http://pets.example/pets.json", "https://127.0.0.1/pets.json", "https://localhost/pets.json"):
             with pytest.raises(TreatyError):
                 await read_source("openapi", place, network)
-        assert len(asked) == 6
+        assert len(requests) == 6
     with pytest.raises(NotFound, match="No such file"):
         await read_source("openapi", str(tmp_path / "none.json"), network)

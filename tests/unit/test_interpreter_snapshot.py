@@ -35,9 +35,9 @@ asyncio.run(main())
 def roots_of_a_process(cache: Path, python: str = sys.executable) -> list[Path]:
     """The snapshots by which a new process has started workers."""
     environment = {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path), "XDG_CACHE_HOME": str(cache)}
-    said = subprocess.run([python, "-c", CODE], env=environment, capture_output=True, text=True, check=False, timeout=60)
-    assert said.returncode == 0, said.stderr
-    return [Path(line) for line in said.stdout.splitlines()]
+    process = subprocess.run([python, "-c", CODE], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert process.returncode == 0, process.stderr
+    return [Path(line) for line in process.stdout.splitlines()]
 
 
 def made(folder: Path) -> Path:

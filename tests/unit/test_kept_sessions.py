@@ -93,7 +93,7 @@ class Room:
 
 
 @pytest.mark.threat(377, 379)
-async def test_an_event_is_on_disk_after_its_values_and_timers_and_before_others_see_it(tmp_path: Path) -> None:
+async def test_an_event_is_stored_before_it_is_visible(tmp_path: Path) -> None:
     room = Room(tmp_path)
     room.handler.effects = [
         Send(peer=ADA, data=b"hello"),
@@ -148,11 +148,11 @@ async def test_a_session_that_ends_or_has_no_snapshot_leaves_no_file(tmp_path: P
 
 
 @pytest.mark.threat(377)
-def test_the_next_process_tells_of_the_members_functions_and_calls_that_are_gone_and_its_timers_go_on(tmp_path: Path) -> None:
+def test_the_next_process_ends_lost_members_and_keeps_timers(tmp_path: Path) -> None:
     async def main() -> None:
         first = Room(tmp_path)
         now = event_time()
-        kept = KeptSession(
+        session = KeptSession(
             "0" * 32,
             b"state",
             [ADA, "did:wba:bob.example"],
@@ -160,15 +160,15 @@ def test_the_next_process_tells_of_the_members_functions_and_calls_that_are_gone
             {"f1": "getProductInfo", "f2": "getProductInfo"},
             {"due": now - 5_000, "later": now + 30_000, "never": now + 10**12},
         )
-        await first.file.write(kept)
+        await first.file.write(session)
         first.file.release()
         room = Room(tmp_path)
-        assert room.file.kept == kept
+        assert room.file.kept == session
         # The handler gives one of the functions up, and asks the other one for items, when it hears of the loss.
         room.handler.at_loss = [Request(call="f1", count=1), Cancel(call="f2")]
         await room.host.open()
-        told = [(type(event), getattr(event, "peer", getattr(event, "call", ""))) for event in room.handler.seen]
-        assert told == [
+        events = [(type(event), getattr(event, "peer", getattr(event, "call", ""))) for event in room.handler.seen]
+        assert events == [
             (PeerLost, ADA),
             (PeerLost, "did:wba:bob.example"),
             (Result, "f1"),
@@ -203,7 +203,7 @@ def test_the_next_process_tells_of_the_members_functions_and_calls_that_are_gone
     ],
     ids=["torn", "head", "empty", "flipped", "other wheel", "other agent", "newer", "unknown", "no object", "large"],
 )
-async def test_a_file_that_is_damaged_or_of_another_handler_or_agent_is_refused_and_stays(tmp_path: Path, damage: Any) -> None:
+async def test_a_damaged_or_foreign_file_is_refused_and_stays(tmp_path: Path, damage: Any) -> None:
     room = Room(tmp_path)
     await room.file.write(EMPTY)
     room.file.release()
@@ -252,7 +252,7 @@ async def test_a_room_of_another_handler_is_named_in_the_log_and_stays(tmp_path:
     assert room.content == before
 
 
-def test_a_restarted_agent_goes_on_with_its_room_and_members_come_back(tmp_path: Path) -> None:
+def test_a_restarted_agent_keeps_its_room(tmp_path: Path) -> None:
     async def main() -> None:
         async with Simulation([ASSEMBLY]) as simulation:
             for number in (1, 2, 3):
@@ -271,9 +271,7 @@ def test_a_restarted_agent_goes_on_with_its_room_and_members_come_back(tmp_path:
 
 
 @pytest.mark.parametrize(("code", "stays"), [("handler.failed", False), ("sandbox.died", False), ("system.file", True)])
-def test_a_fault_of_the_handler_ends_a_room_and_one_of_the_machine_does_not(
-    code: str, stays: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handlers_fault_ends_a_room_and_a_machines_does_not(code: str, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = LocalSession.handle
 
     async def fail(session: LocalSession, event: Event) -> list[Effect]:
@@ -302,7 +300,7 @@ def test_a_fault_of_the_handler_ends_a_room_and_one_of_the_machine_does_not(
     run(main())
 
 
-def test_ids_of_calls_are_unique_in_a_session_of_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_call_ids_are_unique_over_the_processes_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     handle, ids = LocalSession.handle, list[str]()
 
     async def note(session: LocalSession, event: Event) -> list[Effect]:
@@ -324,7 +322,7 @@ def test_ids_of_calls_are_unique_in_a_session_of_several_processes(monkeypatch: 
     assert len(ids) == len(set(ids)) == 4
 
 
-def test_an_agent_waits_until_the_process_before_lets_its_room_go() -> None:
+def test_an_agent_awaits_the_release_of_its_room() -> None:
     async def main() -> None:
         async with Simulation([ASSEMBLY]) as simulation, AsyncExitStack() as stack:
             first, second = Meeting(simulation), Meeting(simulation)
@@ -354,7 +352,7 @@ def test_a_room_whose_protocol_is_withdrawn_has_ended(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_damaged_room_keeps_its_protocol_alone_from_being_served(tmp_path: Path) -> None:
+def test_a_damaged_room_disables_its_protocol_alone(tmp_path: Path) -> None:
     async def main() -> None:
         async with Simulation([ASSEMBLY]) as simulation, AsyncExitStack() as stack:
             meeting = Meeting(simulation)

@@ -52,9 +52,9 @@ def test_both_spellings_of_the_proof_are_read() -> None:
 
 def test_base64url_that_begins_like_multibase_is_read_too() -> None:
     documents: list[Any] = [IDENTITY.did_document(created=created) for created in range(600)]
-    found = [document for document in documents if document["proof"]["proofValue"].startswith("z")]
-    assert found
-    for document in found:
+    matches = [document for document in documents if document["proof"]["proofValue"].startswith("z")]
+    assert matches
+    for document in matches:
         check_binding(document, IDENTITY.parsed)
 
 

@@ -28,14 +28,14 @@ async def test_a_look_at_the_leadership_keeps_no_lock(database: str, node: Conne
     (await lead(database, patience=0)).terminate()
 
 
-async def test_a_process_that_stands_still_before_its_term_loses_the_lock(database: str, node: Connection) -> None:
+async def test_a_process_stopped_before_its_term_loses_the_lock(database: str, node: Connection) -> None:
     standing = await lead(database, patience=5)
-    found = await leadership.read(node)
-    assert found.led
-    assert found.term == 0
-    await leadership.end(node, found, 3600)
+    leadership_now = await leadership.read(node)
+    assert leadership_now.led
+    assert leadership_now.term == 0
+    await leadership.end(node, leadership_now, 3600)
     assert await standing.fetchval("select true")
-    await leadership.end(node, found, 0)
+    await leadership.end(node, leadership_now, 0)
     with pytest.raises(DATABASE_ERRORS):
         await standing.fetchval("select true")
     (await lead(database, patience=5)).terminate()

@@ -53,7 +53,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_the_worker_is_given_back_and_the_goodbye_comes_after_the_report(tmp_path: Path) -> None:
+def test_the_worker_returns_before_the_goodbye(tmp_path: Path) -> None:
     async def main() -> None:
         log = GatedLog()
         customer, seller = pair(tmp_path, log)
@@ -88,7 +88,7 @@ def test_an_error_in_the_block_ends_the_session_without_a_report(tmp_path: Path)
     run(main())
 
 
-def test_only_so_many_sessions_linger_and_a_further_one_ends_at_once(tmp_path: Path) -> None:
+def test_lingering_sessions_are_bounded(tmp_path: Path) -> None:
     async def main() -> None:
         log = GatedLog()
         customer, seller = pair(tmp_path, log, capacity=Capacity(lingering=1))
@@ -125,7 +125,7 @@ def test_of_sessions_of_a_pair_at_once_one_proposes_a_report(tmp_path: Path) -> 
     run(main())
 
 
-def test_a_session_does_not_linger_for_a_registry_that_was_down_a_moment_ago(tmp_path: Path) -> None:
+def test_a_session_lingers_for_no_recently_failed_registry(tmp_path: Path) -> None:
     async def main() -> None:
         log = GatedLog()
         customer, seller = pair(tmp_path, log)
@@ -156,7 +156,7 @@ def test_a_session_does_not_linger_for_a_registry_that_was_down_a_moment_ago(tmp
     run(main())
 
 
-def test_the_end_of_the_agent_waits_for_lingering_sessions_for_a_bounded_time(tmp_path: Path) -> None:
+def test_an_agents_end_awaits_lingering_sessions(tmp_path: Path) -> None:
     async def main() -> None:
         log = GatedLog()
         customer, seller = pair(tmp_path, log, timeouts=dataclasses.replace(PATIENT, close=50.0))

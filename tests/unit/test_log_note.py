@@ -302,15 +302,15 @@ def test_a_key_of_an_unknown_type_is_refused() -> None:
 
 def test_a_seed_is_never_shown() -> None:
     secret = LOG.format()
-    shown = [repr(LOG), str(LOG)]
+    texts = [repr(LOG), str(LOG)]
     for mangled in (secret[:-1], secret + "A", secret.replace("PRIVATE", "private")):
         with pytest.raises(TreatyError) as refused:
             SignerKey.parse(mangled)
         error: BaseException | None = refused.value
         while error is not None:
-            shown.append(str(error))
+            texts.append(str(error))
             error = error.__cause__
-    assert shown
-    for text in shown:
+    assert texts
+    for text in texts:
         assert secret.rsplit("+", 1)[1][4:20] not in text
         assert repr(LOG.seed)[2:-1] not in text

@@ -95,12 +95,12 @@ async def test_what_is_no_tile(registry: Registry, path: str) -> None:
 
 async def test_receipts_by_statement(registry: Registry, heads: list[Head]) -> None:
     writer = key_signer("writer")
-    made = writer.statement(grant(writer))
-    logged = await log(registry, made.body, writer)
+    statement = writer.statement(grant(writer))
+    logged = await log(registry, statement.body, writer)
     for _ in range(3):
         await registry.append(CertificateLeaf(b"more").encode())
     receipt = Receipt.parse(await registry.receipt(logged.id))
-    assert receipt.verify(made.leaf, registry.log_key, registry.clock_key).checkpoint.size == registry.head.size
+    assert receipt.verify(statement.leaf, registry.log_key, registry.clock_key).checkpoint.size == registry.head.size
     assert receipt.index == logged.index == SIZE
     with pytest.raises(NotFound) as refused:
         await registry.receipt("ab" * 32)

@@ -83,8 +83,8 @@ async def test_only_full_tiles_are_stored_and_never_change(log: Log) -> None:
     assert await log.connection.fetchval("select count(*) from tiles") == 0
     await log.grow(600)
     hashes = b"".join(leaf_hash(leaf(index)) for index in range(512))
-    wanted = [Tile(0, 0), Tile(0, 1), Tile(0, 2), Tile(1, 0)]
-    assert await log_tables.read_tiles(log.connection, wanted) == {
+    tiles = [Tile(0, 0), Tile(0, 1), Tile(0, 2), Tile(1, 0)]
+    assert await log_tables.read_tiles(log.connection, tiles) == {
         Tile(0, 0): hashes[: 256 * 32],
         Tile(0, 1): hashes[256 * 32 :],
     }

@@ -136,7 +136,7 @@ def test_other_spellings_are_no_tiles(path: str) -> None:
     assert refused.value.code == "log.form"
 
 
-def test_the_tiles_of_70000_leaves_are_those_the_specification_lists() -> None:
+def test_the_tiles_of_70000_leaves_are_those_specified() -> None:
     assert edge_tiles(70_000) == [Tile(0, 273, 112), Tile(1, 1, 17), Tile(2, 0, 1)]
     assert width_at(Tile(0, 272), 70_000) == 256
     assert width_at(Tile(1, 0), 70_000) == 256

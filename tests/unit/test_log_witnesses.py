@@ -39,7 +39,7 @@ from treaty_registry.settings import WitnessName
 from treaty_registry.telemetry.middleware import Observed
 from treaty_registry.witness.box import Boxes
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 from treaty_registry.witness.server import create_app
 
 KEYS = tuple(witness_key(f"w{number}.example") for number in (1, 2, 3))
@@ -85,7 +85,7 @@ class Watched:
 
 
 def a_cosigner(data: Path, key: SignerKey, log: VerifierKey) -> Cosigner:
-    return Cosigner(Store(data), key, [log], lambda: NOW)
+    return Cosigner(WitnessStore(data), key, [log], lambda: NOW)
 
 
 def a_witness(data: Path, key: SignerKey, cosigner: Cosigner) -> Any:
@@ -107,8 +107,8 @@ async def watching(registry: Registry, tmp_path: Path) -> AsyncIterator[Watched]
 @pytest.fixture
 async def watched(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
     monkeypatch.setattr(log_witnesses, "_PAUSE", 0)
-    async with watching(registry, tmp_path) as made:
-        yield made
+    async with watching(registry, tmp_path) as stage:
+        yield stage
 
 
 def parameters(quorum: int, keys: Sequence[SignerKey] = KEYS) -> Witnesses:
@@ -147,7 +147,7 @@ async def test_who_is_down_is_missed_only_when_the_quorum_needs_it(watched: Watc
     assert watched.registry.head is before
 
 
-async def test_a_witness_that_the_parameters_do_not_list_counts_for_nothing(watched: Watched) -> None:
+async def test_an_unlisted_witness_does_not_count(watched: Watched) -> None:
     watched.down("w1.example")
     with pytest.raises(Unavailable):
         await watched.client.cosign(watched.registry.head, parameters(2, [KEYS[0], KEYS[1], witness_key("unreached.example")]))
@@ -168,13 +168,13 @@ def show_another_history(watched: Watched, data: Path, name: str, size: int) -> 
     """Restart a witness of a log whose key signed another history, of `size` leaves."""
     other = Checkpoint(ORIGIN, size, b"\5" * 32)
     note = sign(other.format(), [operator_in(data / "registry").log_key])
-    store = Store(data / name)
+    store = WitnessStore(data / name)
     store.record(open_checkpoint(note, watched.registry.log_key))
     (key,) = (key for key in KEYS if key.name == name)
     watched.hosts[name] = a_witness(data / name, key, a_cosigner(data / name, key, watched.registry.log_key))
 
 
-async def test_a_witness_of_another_history_is_left_out_and_cried_about(watched: Watched, tmp_path: Path) -> None:
+async def test_a_witness_of_another_history_raises_an_alarm(watched: Watched, tmp_path: Path) -> None:
     head = watched.registry.head
     for name, size in (("w1.example", head.size), ("w3.example", head.size - 1)):
         show_another_history(watched, tmp_path, name, size)
@@ -227,16 +227,16 @@ async def test_an_answer_that_is_none_counts_for_nothing(watched: Watched, answe
     assert watched.registry.head is before
 
 
-async def test_the_cosignature_of_another_witness_is_not_taken_for_its_own(watched: Watched) -> None:
+async def test_another_witnesss_cosignature_is_not_its_own(watched: Watched) -> None:
     watched.hosts["w1.example"] = watched.hosts["w2.example"]
     assert "w1.example" not in await cosigned(watched)
 
 
 async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = asyncio.Event()
+    request_seen = asyncio.Event()
 
     async def never(request: httpx.Request) -> httpx.Response:
-        asked.set()
+        request_seen.set()
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     watched.hosts["w3.example"] = never
@@ -244,7 +244,7 @@ async def test_a_witness_that_does_not_answer_holds_nobody_up_for_long(watched: 
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     with pytest.raises(Unavailable):
         await watched.client.cosign(watched.registry.head, parameters(3))
-    assert asked.is_set()
+    assert request_seen.is_set()
 
 
 @pytest.mark.sample(2)
@@ -301,16 +301,14 @@ async def test_a_later_head_of_our_own_is_no_alarm(watched: Watched) -> None:
 
 
 @pytest.mark.threat(64)
-async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hanging_witness_delays_the_others_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.5)
     monkeypatch.setattr(log_witnesses, "_AGAIN", 0.05)
-    registry, asked, healthy = watched.registry, 0, watched.hosts["w3.example"]
+    registry, requests, healthy = watched.registry, 0, watched.hosts["w3.example"]
 
     async def never(request: httpx.Request) -> httpx.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     watched.hosts["w3.example"] = never
@@ -328,9 +326,9 @@ async def test_a_witness_that_hangs_is_reported_and_holds_the_others_up_once(
     monkeypatch.setattr(log_witnesses, "_PATIENCE", 0.2)
     async with running(watched):
         await log(registry, grant(WRITER, 103), WRITER)
-        before = asked
+        before = requests
         async with asyncio.timeout(20):
-            while asked < before + 3:  # noqa: ASYNC110 (it is asked again and again, without another head)
+            while requests < before + 3:  # noqa: ASYNC110 (it is asked again and again, without another head)
                 await asyncio.sleep(0.01)
         watched.hosts["w3.example"] = healthy
         await published(watched, others | {"w3.example"})
@@ -375,7 +373,7 @@ async def test_what_is_released_is_cosigned_and_published(watched: Watched) -> N
         await published(watched, everybody - {"w1.example"})
 
 
-async def test_readers_get_a_witnessed_checkpoint_though_writers_are_ahead(watched: Watched, web: Web) -> None:
+async def test_readers_get_a_witnessed_checkpoint(watched: Watched, web: Web) -> None:
     registry, alice = watched.registry, domain_signer("alice.example")
     web.serve(alice)
     old, new = publication(alice), publication(alice, version="2.0")
@@ -398,7 +396,7 @@ async def test_readers_get_a_witnessed_checkpoint_though_writers_are_ahead(watch
 
 
 @pytest.mark.deep
-async def test_an_agent_that_has_seen_a_newer_head_gets_what_is_witnessed(watched: Watched, web: Web, tmp_path: Path) -> None:
+async def test_an_agent_ahead_gets_the_witnessed_head(watched: Watched, web: Web, tmp_path: Path) -> None:
     registry, alice = watched.registry, domain_signer("alice.example")
     web.serve(alice)
     old, new = publication(alice), publication(alice, version="2.0")
@@ -425,7 +423,7 @@ async def test_an_agent_that_has_seen_a_newer_head_gets_what_is_witnessed(watche
         assert await agent.document(new.body.uri) == new.document
 
 
-async def test_without_witnesses_for_too_long_the_newest_head_is_published(registry: Registry) -> None:
+async def test_long_without_witnesses_the_newest_head_is_published(registry: Registry) -> None:
     head = registry.head
     witnessed = head.cosigned(b"")
     later = replace(head, signed=replace(head.signed, time=head.time + 2 * RENEWAL), witnessed=witnessed)
@@ -435,7 +433,7 @@ async def test_without_witnesses_for_too_long_the_newest_head_is_published(regis
     assert head.published is head
 
 
-async def test_no_published_head_is_before_the_one_that_was_published_last(registry: Registry) -> None:
+async def test_published_heads_never_go_back(registry: Registry) -> None:
     leader, first = registry.leader, registry.head
     leader.witness(first.cosigned(b"first"))
     await log(registry, grant(WRITER), WRITER)

@@ -50,17 +50,17 @@ class Place:
 async def place(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Place]:
     async with open_registry(tmp_path / "registry", database, web) as registry:
         web.serve(*AGENTS)
-        made = publication(AGENTS[0])
-        await publish(registry, AGENTS[0], made)
-        await log(registry, kinds.Status(made.body.uri, "deprecated"), AGENTS[0])
+        statement = publication(AGENTS[0])
+        await publish(registry, AGENTS[0], statement)
+        await log(registry, kinds.Status(statement.body.uri, "deprecated"), AGENTS[0])
         await log(registry, kinds.Grant("alpha.example", AGENTS[1].did), AGENTS[0])
         for first, second in ((0, 1), (1, 2), (2, 0)):
             nid = f"{first}{second}" * 32
             note = registry.head.note.decode()
-            body = kinds.Report(TOPIC, nid, made.body.document.sha256, "agreed", 0, note)
+            body = kinds.Report(TOPIC, nid, statement.body.document.sha256, "agreed", 0, note)
             await log(registry, body, AGENTS[first], AGENTS[second])
         for agent in AGENTS:
-            await log(registry, ballot(registry, 0, made.body.document.sha256), agent)
+            await log(registry, ballot(registry, 0, statement.body.document.sha256), agent)
         await registry.append(CertificateLeaf(b"certificate").encode())
         assert len(await registry.decide()) == 1
         await asyncio.gather(*(registry.append(CertificateLeaf(b"filling %d" % number).encode()) for number in range(260)))
@@ -68,16 +68,16 @@ async def place(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Place]
 
 
 @pytest.mark.deep
-async def test_a_healthy_registry_has_no_findings_and_audit_changes_nothing(place: Place) -> None:
+async def test_an_audit_of_a_healthy_registry_changes_nothing(place: Place) -> None:
     before = await contents(place.registry)
-    found = await place.audit()
-    assert found == Audited(place.registry.head.size, place.registry.head.root, 1, found.blobs, [])
-    assert found.blobs == 7, "a document, a card, three DID documents, a transcript, a roll"
+    report = await place.audit()
+    assert report == Audited(place.registry.head.size, place.registry.head.root, 1, report.blobs, [])
+    assert report.blobs == 7, "a document, a card, three DID documents, a transcript, a roll"
     assert await contents(place.registry) == before
 
 
 @pytest.mark.deep
-async def test_rebuild_of_a_healthy_registry_says_that_nothing_differed(place: Place) -> None:
+async def test_rebuilding_a_healthy_registry_differs_in_nothing(place: Place) -> None:
     before = await contents(place.registry)
     rebuilt = await place.registry.rebuild()
     assert (rebuilt.size, rebuilt.root) == (place.registry.head.size, place.registry.head.root)
@@ -176,9 +176,9 @@ async def test_a_fence_that_the_log_does_not_reach_is_found(place: Place) -> Non
 async def test_the_audit_runs_on_a_snapshot_while_others_write(place: Place) -> None:
     for seq in range(1, 21):
         await log(place.registry, ballot(place.registry, seq), AGENTS[0])
-        found = await place.audit()
-        assert found.findings == []
-    assert found.size == place.registry.head.size
+        report = await place.audit()
+        assert report.findings == []
+    assert report.size == place.registry.head.size
 
 
 REFUSE_PROTOCOLS = """

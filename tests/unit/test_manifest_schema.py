@@ -63,10 +63,10 @@ def test_both_accept_a_shared_role_of_a_protocol_with_code() -> None:
 
 def operation(name: str, **members: Any) -> Change:
     def change(manifest: dict[str, Any]) -> None:
-        found = manifest["operations"][name]
-        found.update(members)
-        for member in [member for member, value in found.items() if value is DELETED]:
-            del found[member]
+        entry = manifest["operations"][name]
+        entry.update(members)
+        for member in [member for member, value in entry.items() if value is DELETED]:
+            del entry[member]
 
     return change
 

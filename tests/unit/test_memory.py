@@ -30,12 +30,12 @@ def test_a_shelf_keeps_what_is_used_within_its_capacity() -> None:
         assert shelf.get("/0") is entries["/0"], "asked for all the time, and so never forgotten"
         shelf.get(key)
     assert shelf.get("/1") is None and shelf.get("/199") is entries["/199"]
-    kept = [key for key in entries if shelf.get(key)]
-    assert len(kept) > 8 and len(kept) * 5_024 <= 100_000
+    keys = [key for key in entries if shelf.get(key)]
+    assert len(keys) > 8 and len(keys) * 5_024 <= 100_000
 
 
 @pytest.mark.threat(87)
-def test_what_is_asked_for_once_pushes_out_nothing_that_was_asked_for_twice() -> None:
+def test_a_value_used_once_evicts_none_used_twice() -> None:
     shelf = LruCache(100_000)
     hot = {f"/hot{number}": view(bytes(4_000)) for number in range(14)}
     for key, entry in hot.items():

@@ -47,8 +47,8 @@ class Noting:
 
 async def join(wiring: Wired, name: str, address: str = "", **more: Any) -> Any:
     """Have a member join; its class is Worker unless given, and shared."""
-    given = {"name": name, "address": address or "Worker", "shared": True, "transitions": ONE, **more}
-    return await wiring.call(member_did(name), "join", **given)
+    members = {"name": name, "address": address or "Worker", "shared": True, "transitions": ONE, **more}
+    return await wiring.call(member_did(name), "join", **members)
 
 
 async def publish(wiring: Wired, content: str, **fields: Any) -> Any:
@@ -76,17 +76,17 @@ def news_of(one: Any, *messages: Any) -> list[str]:
     for message in messages:
         one.put(message)
     one.begin()
-    found = [message.content for message in one.news]
+    contents = [message.content for message in one.news]
     one.failed()
-    return found
+    return contents
 
 
 def environment(*members: tuple[str, str]) -> Any:
     """An environment of the rules with these members."""
-    made = rules().environment.Environment()
+    room = rules().environment.Environment()
     for name, address in members:
-        assert made.join(name, address, shares=True) == ""
-    return made
+        assert room.join(name, address, shares=True) == ""
+    return room
 
 
 @pytest.mark.sample(1)
@@ -126,7 +126,7 @@ async def test_005_01_what_is_missing_or_empty_has_its_default() -> None:
         (["<none>", "Dan"], ["Dan"]),
     ],
 )
-async def test_005_02_a_member_is_given_what_is_for_all_its_name_or_its_class(send_to: list[str], receivers: list[str]) -> None:
+async def test_005_02_a_member_gets_its_messages_by_name_or_class(send_to: list[str], receivers: list[str]) -> None:
     assert (
         environment(("Bob", "Writer"), ("Eve", "Writer"), ("Dan", "Reader")).publish(made(send_to=send_to)).receivers == receivers
     )
@@ -142,7 +142,7 @@ async def test_005_02_a_member_is_given_what_is_for_all_its_name_or_its_class(se
             assert len(recalled["messages"]) == (name in receivers)
 
 
-def test_005_03_news_are_watched_or_name_the_member_and_were_not_seen() -> None:
+def test_005_03_news_are_watched_or_addressed_and_unseen() -> None:
     bob = member(watch=("Work",))
     watched, named, classed = made("1", cause_by="Work"), made("2", send_to=["Bob"]), made("3", send_to=["Writer"])
     assert news_of(bob, watched, named, classed, made("4")) == ["1", "2"]
@@ -151,7 +151,7 @@ def test_005_03_news_are_watched_or_name_the_member_and_were_not_seen() -> None:
     assert [message.content for message in bob.memory] == ["1", "2", "3", "4", "5", "6"]
 
 
-async def test_005_03_a_session_invokes_its_function_with_the_news_alone() -> None:
+async def test_005_03_a_function_gets_the_news_alone() -> None:
     bob = Noting()
     async with wired({"Bob": bob}) as wiring:
         await join(wiring, "Bob", watch=["Work"])
@@ -166,7 +166,7 @@ async def test_005_03_a_session_invokes_its_function_with_the_news_alone() -> No
         assert [message["content"] for message in recalled["messages"]] == ["no news", "no news either"]
 
 
-async def test_005_04_what_is_watched_but_addressed_to_others_is_not_received() -> None:
+async def test_005_04_watched_messages_to_others_are_not_received() -> None:
     assert environment(("Bob", "Writer"), ("Eve", "Reader")).publish(made(cause_by="Work", send_to=["Eve"])).receivers == ["Eve"]
     bob, eve = Noting(), Noting()
     async with wired({"Bob": bob, "Eve": eve}) as wiring:
@@ -179,7 +179,7 @@ async def test_005_04_what_is_watched_but_addressed_to_others_is_not_received() 
 
 
 @pytest.mark.parametrize("recipient", ["<none>", "nobody"])
-async def test_005_05_without_a_recipient_there_is_a_warning_and_a_line_of_history(recipient: str) -> None:
+async def test_005_05_a_message_without_recipient_warns(recipient: str) -> None:
     bob = Noting()
     async with wired({"Bob": bob}) as wiring:
         await join(wiring, "Bob")
@@ -192,7 +192,7 @@ async def test_005_05_without_a_recipient_there_is_a_warning_and_a_line_of_histo
         assert bob.news == []
 
 
-async def test_005_06_a_message_to_oneself_skips_environment_and_history() -> None:
+async def test_005_06_a_message_to_oneself_skips_the_history() -> None:
     bob, eve = Noting(), Noting()
     async with wired({"Bob": bob, "Eve": eve}) as wiring:
         await join(wiring, "Bob", "Writer")
@@ -210,7 +210,7 @@ async def test_005_06_a_message_to_oneself_skips_environment_and_history() -> No
         assert (bob.news[-1], eve.news[-1]) == (["both"], ["both"])
 
 
-async def test_005_06_a_message_to_oneself_in_an_action_is_news_of_the_next_round() -> None:
+async def test_005_06_a_message_to_oneself_is_news_next_round() -> None:
     first, second = {"content": "again", "send_to": ["<self>"]}, {"content": "end", "send_to": ["Bob"]}
     answers: Iterator[dict[str, Any]] = iter([{"publish": [first]}, {"response": second}])
     bob = Noting(lambda action: next(answers))
@@ -265,7 +265,7 @@ def test_005_07_a_memory_forgets_the_oldest() -> None:
     assert memory.forgotten > 1_000
 
 
-async def test_005_07_what_is_published_twice_is_in_the_history_once_and_news_once() -> None:
+async def test_005_07_a_repeated_message_is_news_once() -> None:
     bob = Noting()
     async with wired({"Bob": bob}) as wiring:
         await join(wiring, "Bob")
@@ -276,7 +276,7 @@ async def test_005_07_what_is_published_twice_is_in_the_history_once_and_news_on
         assert bob.news == [["x"]]
 
 
-def test_005_08_a_member_is_idle_without_news_something_to_do_and_a_buffer() -> None:
+def test_005_08_a_member_without_news_is_idle() -> None:
     bob = member()
     assert bob.is_idle
     bob.put(made())
@@ -287,7 +287,7 @@ def test_005_08_a_member_is_idle_without_news_something_to_do_and_a_buffer() -> 
     assert bob.is_idle
 
 
-def test_005_08_a_member_is_not_idle_before_between_and_after_choices() -> None:
+def test_005_08_a_choosing_member_is_not_idle() -> None:
     flow = rules().flow.Flow({"<idle>": ["A", "B"], "A": ["B", "<idle>"], "B": ["<idle>"]})
     bob = rules().member.Member("Bob", "Worker", flow)
     bob.put(made())
@@ -357,7 +357,7 @@ async def test_005_09_the_members_that_are_not_idle_work_at_once() -> None:
     assert team.is_idle
 
 
-async def test_005_09_what_is_published_in_a_round_is_news_in_a_later_one() -> None:
+async def test_005_09_a_rounds_messages_are_later_news() -> None:
     bob = Noting(lambda action: {"response": {"content": "from Bob", "cause_by": "Do"}})
     eve = Noting()
     async with wired({"Bob": bob, "Eve": eve}) as wiring:
@@ -370,7 +370,7 @@ async def test_005_09_what_is_published_in_a_round_is_news_in_a_later_one() -> N
         assert eve.news == [["x"], ["from Bob"]]
 
 
-async def test_005_10_a_member_watches_user_requirement_unless_it_says_otherwise() -> None:
+async def test_005_10_a_member_watches_user_requirement() -> None:
     assert member().watch == {"UserRequirement"}
     bob, eve = Noting(), Noting()
     async with wired({"Bob": bob, "Eve": eve}) as wiring:
@@ -385,7 +385,7 @@ async def test_005_10_a_member_watches_user_requirement_unless_it_says_otherwise
 TWO = {"<idle>": ["Write"], "Write": ["Review"], "Review": ["Write", "<idle>"]}
 
 
-async def test_005_17_actions_follow_their_transitions_and_the_last_response_is_published() -> None:
+async def test_005_17_the_last_response_of_the_actions_is_published() -> None:
     bob = Noting(lambda action: {"response": f"{action} is done"}, "Write", "<idle>")
     async with wired({"Bob": bob}) as wiring:
         await join(wiring, "Bob", transitions=TWO, maxActions=10)
@@ -393,17 +393,15 @@ async def test_005_17_actions_follow_their_transitions_and_the_last_response_is_
         await run(wiring)
         assert bob.actions == ["Write", "Review", "Write", "Review"]
         assert bob.asked == [("Review", ["Write", "<idle>"])] * 2, "asked only where there is a choice"
-        said = {key: (await wiring.history())[-1][key] for key in ("content", "cause_by", "sent_from", "send_to")}
-        assert said == {"content": "Review is done", "cause_by": "Review", "sent_from": "Worker", "send_to": ["<all>"]}
+        last = {key: (await wiring.history())[-1][key] for key in ("content", "cause_by", "sent_from", "send_to")}
+        assert last == {"content": "Review is done", "cause_by": "Review", "sent_from": "Worker", "send_to": ["<all>"]}
         assert len(await wiring.history()) == 2, "the responses between are in the memory alone"
-        kept = (await wiring.call(member_did("Bob"), "recall", causes=["Write", "Review"]))["messages"]
-        assert [message["cause_by"] for message in kept] == bob.actions
+        recollection = (await wiring.call(member_did("Bob"), "recall", causes=["Write", "Review"]))["messages"]
+        assert [message["cause_by"] for message in recollection] == bob.actions
 
 
 @pytest.mark.parametrize(("choice", "limit", "actions"), [("Elsewhere", 10, 2), ("<idle>", 10, 2), ("Write", 3, 3)])
-async def test_005_17_a_reaction_ends_by_its_limit_and_by_a_choice_that_was_not_offered(
-    choice: str, limit: int, actions: int
-) -> None:
+async def test_005_17_a_limit_or_an_unoffered_choice_ends_a_reaction(choice: str, limit: int, actions: int) -> None:
     bob = Noting(lambda action: {}, choice)
     async with wired({"Bob": bob}) as wiring:
         await join(wiring, "Bob", transitions=TWO, maxActions=limit)
@@ -437,7 +435,7 @@ def test_005_17_transitions_with_a_fault_are_refused(transitions: Any) -> None:
         rules().flow.Flow(transitions)
 
 
-async def test_005_17_a_member_whose_transitions_have_a_fault_does_not_join() -> None:
+async def test_005_17_a_member_with_faulty_transitions_is_refused() -> None:
     async with wired({"Bob": Noting()}) as wiring:
         refused = await join(wiring, "Bob", transitions={"<idle>": ["A"], "A": ["B"]})
         assert isinstance(refused, Failure)
@@ -446,7 +444,7 @@ async def test_005_17_a_member_whose_transitions_have_a_fault_does_not_join() ->
         assert await join(wiring, "Bob") == {}
 
 
-def test_a_session_goes_on_from_a_snapshot_with_more_values_than_a_message_may_have() -> None:
+def test_a_large_snapshot_resumes_a_session() -> None:
     parameters = {"seed": "0" * 32, "local": "did:example:local", "peer": "did:example:peer"}
     session = rules().handler.open("environment", parameters)
     for number in range(40):

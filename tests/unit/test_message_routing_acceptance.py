@@ -42,16 +42,16 @@ def test_005_11_the_three_are_called_ten_times_a_round(run: Run) -> None:
 
 
 @pytest.mark.sample(1)
-def test_005_12_bob_gets_ten_messages_of_feedback_for_each_round_but_the_last(run: Run) -> None:
+def test_005_12_bob_gets_ten_messages_of_feedback_a_round(run: Run) -> None:
     assert run.members["Bob"].calls == {"Split": 10, "Review": 10 * (run.rounds - 1)}
 
 
-def test_005_13_the_history_has_eleven_messages_and_thirty_a_round(run: Run) -> None:
+def test_005_13_the_history_grows_by_thirty_a_round(run: Run) -> None:
     assert len(proper(run)) == 11 + 30 * run.rounds
     assert len(run.history) > len(proper(run))
 
 
-def test_005_14_of_each_task_come_work_compilation_and_review_in_turn(run: Run) -> None:
+def test_005_14_work_compilation_and_review_alternate(run: Run) -> None:
     for task in range(script.TASKS):
         causes = [m["cause_by"] for m in proper(run) if m["instruct_content"] and m["instruct_content"]["task"] == task]
         assert causes == ["Split", *["Work", "Compile", "Review"] * run.rounds]

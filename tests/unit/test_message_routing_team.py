@@ -84,7 +84,7 @@ async def test_a_member_without_room_misses_a_message_alone() -> None:
     assert len(writers["Bob"].news) == 256
 
 
-async def test_a_round_that_is_cancelled_leaves_members_that_begin_anew() -> None:
+async def test_members_begin_anew_after_a_cancelled_round() -> None:
     team, writers = team_of(Bob={"response": "done"})
     begun = asyncio.Event()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from treaty_anp.hello_profile import hello
 from treaty_anp.hello_profile.hello import Hello, choose, common_version, parse
@@ -53,7 +53,7 @@ def meta_refused(value: dict[str, Any] = SOURCE, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize("value", [SOURCE, DESTINATION])
-def test_000_52_version_and_capabilities_are_exchanged_and_survive_a_round_trip(value: dict[str, Any]) -> None:
+def test_000_52_version_and_capabilities_round_trip(value: dict[str, Any]) -> None:
     parsed = read(value)
     assert (parsed.meta_version, list(parsed.capabilities)) == ("1.0", value["metaProtocol"]["supportedCapabilities"])
     assert parse(parsed.format(), value["type"]) == parsed
@@ -71,7 +71,7 @@ def test_000_52_each_mandatory_field_is_mandatory_and_named(value: dict[str, Any
 
 @pytest.mark.parametrize("value", [SOURCE, DESTINATION])
 @pytest.mark.parametrize("field", ["messageId", "sessionId", "sourceDid", "destinationDid", "random"])
-def test_000_52_the_fields_that_the_source_leaves_out_may_be_left_out(value: dict[str, Any], field: str) -> None:
+def test_000_52_the_sources_optional_fields_are_optional(value: dict[str, Any], field: str) -> None:
     without = parse(json.dumps({name: item for name, item in value.items() if name != field}), value["type"])
     assert without == read(value, **{field: None}) != read(value)
 
@@ -83,12 +83,12 @@ def test_a_field_of_another_form_is_named_without_a_pattern() -> None:
 
 
 @pytest.mark.parametrize("field", ["version", "supportedCapabilities"])
-def test_000_54_version_and_capabilities_of_the_meta_protocol_are_mandatory(field: str) -> None:
-    kept = {name: item for name, item in SOURCE["metaProtocol"].items() if name != field}
-    assert refused(SOURCE, metaProtocol=kept) == "hello.form"
+def test_000_54_version_and_capabilities_are_mandatory(field: str) -> None:
+    members = {name: item for name, item in SOURCE["metaProtocol"].items() if name != field}
+    assert refused(SOURCE, metaProtocol=members) == "hello.form"
 
 
-def test_000_54_the_five_named_capabilities_are_optional_and_unknown_ones_are_read() -> None:
+def test_000_54_named_capabilities_are_optional() -> None:
     named = [
         "naturalLanguageProtocol",
         "verificationProtocol",
@@ -111,12 +111,12 @@ def test_000_55_the_version_is_1_0() -> None:
     )
     written = json.loads(own.format())
     assert (written["version"], written["metaProtocol"]["version"]) == ("1.0", "1.0")
-    answer, _ = choose(replace(own, type="destinationHello", source_did="did:wba:shop.example"), read(SOURCE), {})
+    answer, _ = choose(structs.replace(own, type="destinationHello", source_did="did:wba:shop.example"), read(SOURCE), {})
     assert (answer.meta_version, json.loads(answer.format())["version"]) == ("1.0", "1.0")
     assert refused(SOURCE, version="2.0") == "hello.version"
 
 
-def test_000_06_a_wider_header_needs_a_hello_of_another_version_which_is_refused_here() -> None:
+def test_000_06_a_wider_header_needs_another_version() -> None:
     assert refused(SOURCE, version="1.1") == "hello.version"
 
 
@@ -155,8 +155,8 @@ def test_000_58_the_hash_is_64_hexadecimal_digits_of_sha256() -> None:
     ],
 )
 def test_000_61_a_hash_that_cannot_be_used_is_left_out(value: dict[str, Any], name: str, field: str, wrong: object) -> None:
-    kept = {**value, "metaProtocol": {**value["metaProtocol"], "usedProtocolHash": None}}
-    assert getattr(meta(kept, **{name: wrong}), field) is None
+    value_of = {**value, "metaProtocol": {**value["metaProtocol"], "usedProtocolHash": None}}
+    assert getattr(meta(value_of, **{name: wrong}), field) is None
 
 
 def test_000_59_the_source_may_offer_the_hash_under_either_name() -> None:
@@ -243,7 +243,7 @@ def test_only_a_key_of_the_sender_itself_is_taken_for_reports() -> None:
         ('{"version": "\\ud800"}', "canonical.json"),
     ],
 )
-def test_000_08_what_is_no_json_has_two_readings_or_is_too_large_is_refused(text: str, code: str) -> None:
+def test_000_08_ambiguous_or_oversized_json_is_refused(text: str, code: str) -> None:
     with pytest.raises(TreatyError) as refusal:
         parse(text, "sourceHello")
     assert refusal.value.code == code
@@ -258,7 +258,7 @@ def test_000_08_numbers_of_every_form_are_read(number: str) -> None:
     assert parse(text, "sourceHello") == read(SOURCE)
 
 
-def test_000_08_members_come_in_any_order_with_any_blanks_and_escapes() -> None:
+def test_000_08_members_have_any_order_blanks_and_escapes() -> None:
     turned = json.dumps(dict(reversed(SOURCE.items())), indent="\t")
     assert parse(f"\r\n {turned} \n", "sourceHello") == read(SOURCE)
     assert parse(turned.replace("did:wba:", "did\\u003awba\\u003A").encode(), "sourceHello") == read(SOURCE)
@@ -267,7 +267,7 @@ def test_000_08_members_come_in_any_order_with_any_blanks_and_escapes() -> None:
 # Roles, which are fields of ours
 
 
-def test_roles_survive_a_round_trip_and_are_read_in_their_own_hello_only() -> None:
+def test_roles_are_read_in_their_own_hello_only() -> None:
     source, destination = meta(candidateRoles={URI: "payer"}), meta(DESTINATION, role="payee", peerRole="payer")
     assert (dict(source.candidate_roles), source.role, source.peer_role) == ({URI: "payer"}, "", "")
     assert (dict(destination.candidate_roles), destination.role, destination.peer_role) == ({}, "payee", "payer")
@@ -278,7 +278,7 @@ def test_roles_survive_a_round_trip_and_are_read_in_their_own_hello_only() -> No
 
 
 @pytest.mark.parametrize(
-    ("roles", "offered", "chosen"),
+    ("roles", "offered", "expected"),
     [
         ({}, None, URI),
         ({URI: "payer"}, None, URI),
@@ -290,20 +290,20 @@ def test_roles_survive_a_round_trip_and_are_read_in_their_own_hello_only() -> No
         ({URI: "auditor", f"{URI}1": "host"}, HASH, "session.role"),
     ],
 )
-def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], offered: str | None, chosen: str) -> None:
+def test_the_first_candidate_whose_roles_fit_is_chosen(roles: dict[str, str], offered: str | None, expected: str) -> None:
     provides = {
         URI: hello.Provided(HASH, True, "payee", ("payer",)),
         f"{URI}1": hello.Provided("ab" * 32, True, "host", ("guest",)),
     }
     candidates = [f"{URI}2", URI, f"{URI}1"]
-    asked = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
-    own = replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
-    if chosen == "session.role":
+    message = meta(candidateProtocols=candidates, candidateRoles=roles, usedProtocolHash=offered)
+    own = structs.replace(read(DESTINATION), used_protocol_hash=None, selected_protocol=None)
+    if expected == "session.role":
         with pytest.raises(Refused) as refusal:
-            choose(own, replace(asked, destination_did=own.source_did), provides)
-        assert refusal.value.code == chosen
+            choose(own, structs.replace(message, destination_did=own.source_did), provides)
+        assert refusal.value.code == expected
         return
-    answer, agreement = choose(own, replace(asked, destination_did=own.source_did), provides)
+    answer, agreement = choose(own, structs.replace(message, destination_did=own.source_did), provides)
     assert agreement is not None
-    assert (agreement.uri, agreement.peer_role) == (chosen, roles.get(chosen, ""))
-    assert (answer.role, answer.peer_role) == (provides[chosen].role, roles.get(chosen, ""))
+    assert (agreement.uri, agreement.peer_role) == (expected, roles.get(expected, ""))
+    assert (answer.role, answer.peer_role) == (provides[expected].role, roles.get(expected, ""))

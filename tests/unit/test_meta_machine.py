@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from meta_peers import (
@@ -28,6 +27,7 @@ from meta_peers import (
     shop,
     source_hello,
 )
+from msgspec import structs
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.frame import MAX_PAYLOAD, ProtocolType, encode
@@ -98,14 +98,14 @@ def with_context(metadata: CallMetadata, payload: bytes) -> bytes:
     return context_of(metadata) + b"\n" + application(payload)
 
 
-def test_the_context_of_a_call_goes_directly_before_its_message_to_a_peer_that_reads_it() -> None:
+def test_a_calls_context_precedes_its_message() -> None:
     plain, traced = [SendBinary(application(b"x"))], [SendBinary(with_context(TRACED, b"x"))]
     assert running_buyer(CONTEXTS).apply(Send(b"x", metadata=TRACED), 1.0) == traced
     assert running_buyer().apply(Send(b"x", metadata=TRACED), 1.0) == plain
     assert running_buyer(CONTEXTS).apply(Send(b"x"), 1.0) == plain
 
 
-def test_a_context_that_finds_no_room_beside_its_message_goes_before_it() -> None:
+def test_a_context_too_large_for_its_message_goes_first() -> None:
     large = bytes(MAX_PAYLOAD)
     sent = running_buyer(CONTEXTS).apply(Send(large, metadata=TRACED), 1.0)
     assert sent == [SendBinary(context_of(TRACED)), SendBinary(application(large))]
@@ -123,16 +123,16 @@ def test_no_other_meta_message_has_a_message_behind_it() -> None:
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
-def test_the_context_of_a_message_that_was_kept_has_less_time_left() -> None:
+def test_a_kept_messages_context_has_less_time() -> None:
     machine = buyer(source_hello(capabilities=CONTEXTS))
     machine.receive(destination_hello(selected=URI, capabilities=CONTEXTS).format(), 0.0)
     assert machine.apply(Send(b"x", metadata=TRACED), 0.0) == []
     machine.apply(CodeReady(HASH), 0.25)
     flushed = machine.receive(GENERATED, 0.5)
-    assert flushed[-1] == SendBinary(with_context(replace(TRACED, timeout=500), b"x"))
+    assert flushed[-1] == SendBinary(with_context(structs.replace(TRACED, timeout=500), b"x"))
 
 
-def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() -> None:
+def test_early_contexts_need_a_known_reader() -> None:
     for is_known in (True, False):
         opening = source_hello(offered=HASH, capabilities=CONTEXTS)
         machine, _ = Machine.initiator(opening, now=0.0, timeouts=TIMEOUTS, known_uri=URI, known_reader=is_known)
@@ -140,7 +140,7 @@ def test_early_data_have_contexts_only_for_a_peer_that_was_known_to_read_them() 
         assert sent == [SendBinary(with_context(TRACED, b"x") if is_known else application(b"x"))]
 
 
-def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -> None:
+def test_the_last_context_belongs_to_the_next_message() -> None:
     machine = running_buyer(CONTEXTS)
     assert machine.receive(context_of(CallMetadata(None, 1)), 1.0) == []
     assert machine.receive(context_of(TRACED), 1.0) == []
@@ -148,7 +148,7 @@ def test_a_context_belongs_to_the_next_message_alone_and_the_last_one_counts() -
     assert machine.receive(application(b"x"), 1.0) == [Deliver(b"x")]
 
 
-def test_a_context_that_was_not_agreed_on_ends_the_session_like_any_other_message() -> None:
+def test_an_unagreed_context_ends_the_session() -> None:
     machine = running_buyer()
     machine.receive(context_of(TRACED), 1.0)
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "session.profile")
@@ -162,17 +162,17 @@ def test_a_destination_lists_contexts_to_a_source_that_does(listed: tuple[str, .
     assert tuple(json.loads(answered.text)["metaProtocol"]["supportedCapabilities"]) == listed
 
 
-def test_a_peer_says_at_most_two_uris_and_only_if_both_listed_that() -> None:
-    told = ProtocolPublished(URI)
+def test_a_peer_names_two_uris_if_both_list_that() -> None:
+    published = ProtocolPublished(URI)
     buyer = running_buyer((hello.PROTOCOL_PUBLISHED,))
-    assert buyer.apply(TellPublished(URI), 0.0) == [say(told)]
+    assert buyer.apply(TellPublished(URI), 0.0) == [say(published)]
     for _ in range(2):
-        assert buyer.receive(say(told).data, 0.0) == [Published(URI)]
-    buyer.receive(say(told).data, 0.0)
+        assert buyer.receive(say(published).data, 0.0) == [Published(URI)]
+    buyer.receive(say(published).data, 0.0)
     assert error_of(buyer) == "meta.message"
     buyer = running_buyer()
     assert buyer.apply(TellPublished(URI), 0.0) == []
-    buyer.receive(say(told).data, 0.0)
+    buyer.receive(say(published).data, 0.0)
     assert error_of(buyer) == "session.profile"
 
 
@@ -226,7 +226,7 @@ def test_000_61_an_unconfirmed_hash_falls_back_to_the_candidates() -> None:
     assert wire.source.state is wire.destination.state is HelloState.RUNNING
 
 
-def test_000_61_a_stale_verification_takes_the_long_way_to_the_same_protocol() -> None:
+def test_000_61_a_stale_verification_renegotiates() -> None:
     wire = Wire.join(source_hello((URI,), offered=HASH), STALE)
     wire.deliver("destination")
     wire.deliver("source")
@@ -236,16 +236,16 @@ def test_000_61_a_stale_verification_takes_the_long_way_to_the_same_protocol() -
     assert [message for _, message in wire.sent].count(GENERATED) == 2
 
 
-def test_000_63_the_first_candidate_in_source_order_that_is_provided_wins() -> None:
+def test_000_63_the_first_provided_candidate_wins() -> None:
     provides = {OTHER_URI: Provided(OTHER_HASH, True), URI: Provided(HASH, True)}
     foreign = "https://other.example/protocol/1.0"
-    for candidates, chosen in (((foreign, URI, OTHER_URI), URI), ((OTHER_URI, URI), OTHER_URI)):
+    for candidates, expected in (((foreign, URI, OTHER_URI), URI), ((OTHER_URI, URI), OTHER_URI)):
         machine = shop(provides)
         sent = machine.receive(source_hello(candidates).format(), 0.0)[0]
         assert isinstance(sent, SendText)
-        said = hello.parse(sent.text, "destinationHello")
-        assert (said.selected_protocol, said.selected_protocol_hash) == (chosen, provides[chosen].protocol_hash)
-        assert said.used_protocol_hash is None  # by the source it confirms an offered hash
+        answer = hello.parse(sent.text, "destinationHello")
+        assert (answer.selected_protocol, answer.selected_protocol_hash) == (expected, provides[expected].protocol_hash)
+        assert answer.used_protocol_hash is None  # by the source it confirms an offered hash
 
 
 def test_a_confirmed_hash_wins_over_a_candidate() -> None:
@@ -255,7 +255,7 @@ def test_a_confirmed_hash_wins_over_a_candidate() -> None:
     assert wire.destination.agreement == Agreement(URI, HASH, True)
 
 
-def test_without_a_common_protocol_both_sides_are_rejected_and_told_why() -> None:
+def test_without_a_common_protocol_both_learn_the_reason() -> None:
     wire = Wire.join(source_hello((OTHER_URI,)))
     wire.settle()
     for machine in (wire.source, wire.destination):
@@ -290,15 +290,15 @@ def test_a_destination_addressed_by_another_did_refuses() -> None:
     assert shop().receive(source_hello(to="").format(), 0.0)[0].__class__ is SendText
 
 
-def test_000_53_a_side_with_v1_and_v2_speaks_v1_to_one_with_v1_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_000_53_v2_speaks_v1_to_a_v1_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     old_source, old_answer = source_hello(), destination_hello(selected=URI, used=HASH)
     for module in (hello,):
         monkeypatch.setattr(module, "META_VERSIONS", ("1.0", "2.0"))
-    newer = replace(source_hello(), meta_version="2.0")
-    for asked, chosen in ((old_source, "1.0"), (newer, "2.0"), (replace(newer, meta_version="3.1"), "2.0")):
+    newer = structs.replace(source_hello(), meta_version="2.0")
+    for asked, version in ((old_source, "1.0"), (newer, "2.0"), (structs.replace(newer, meta_version="3.1"), "2.0")):
         machine = shop()
         machine.receive(asked.format(), 0.0)
-        assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, chosen)
+        assert (machine.state, machine.own.meta_version) == (HelloState.AGREED, version)
     source = buyer(newer)
     source.receive(old_answer.format(), 0.0)
     assert source.state is HelloState.AGREED
@@ -329,10 +329,10 @@ def test_a_hash_that_nobody_offered_is_not_confirmed() -> None:
     ],
 )
 def test_an_answer_to_somebody_else_aborts(changes: dict[str, str], code: str) -> None:
-    said = {"sessionId": "s" * 16, "destinationDid": BUYER, "sourceDid": SHOP}
+    addresses = {"sessionId": "s" * 16, "destinationDid": BUYER, "sourceDid": SHOP}
     text = destination_hello(selected=URI, used=HASH).format()
     for name, value in changes.items():
-        text = text.replace(f'"{name}":"{said[name]}"', f'"{name}":"{value}"')
+        text = text.replace(f'"{name}":"{addresses[name]}"', f'"{name}":"{value}"')
     machine = buyer()
     machine.receive(text, 0.0)
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, code)
@@ -369,14 +369,14 @@ def test_000_53_a_version_that_was_not_offered_aborts() -> None:
 # The types of frames
 
 
-def test_000_02_type_00_is_read_as_a_meta_message_and_no_other_type_is() -> None:
-    said = b'{"action": "codeGeneration", "status": "error"}'
+def test_000_02_only_type_00_is_a_meta_message() -> None:
+    body = b'{"action": "codeGeneration", "status": "error"}'
     for header in (b"\x40", b"\x80", b"\xc0"):
         machine = agreed_buyer()
-        machine.receive(header + said, 0.0)
+        machine.receive(header + body, 0.0)
         assert machine.error is None or machine.error.code != "session.peer-code"
     machine = agreed_buyer()
-    machine.receive(b"\x00" + said, 0.0)
+    machine.receive(b"\x00" + body, 0.0)
     assert error_of(machine) == "session.peer-code"
     (sent,) = agreed_buyer().apply(CodeReady(HASH), 0.0)
     assert isinstance(sent, SendBinary)
@@ -384,7 +384,7 @@ def test_000_02_type_00_is_read_as_a_meta_message_and_no_other_type_is() -> None
 
 
 @pytest.mark.parametrize(("sender", "receiver"), [("source", "destination"), ("destination", "source")])
-def test_000_03_type_01_carries_a_message_of_the_agreed_protocol_to_the_other_side(sender: str, receiver: str) -> None:
+def test_000_03_type_01_carries_an_application_message(sender: str, receiver: str) -> None:
     wire = Wire.join(source_hello())
     wire.settle()
     wire.perform(sender, (wire.source if sender == "source" else wire.destination).apply(Send(b"in the agreed form"), 0.0))
@@ -434,9 +434,7 @@ def test_code_generation_said_twice_changes_nothing() -> None:
 
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
 @pytest.mark.parametrize("own_code", [True, False])
-def test_000_33_and_34_without_code_generation_the_session_ends_after_15_seconds(
-    make: Callable[[], Machine], own_code: bool
-) -> None:
+def test_000_33_and_34_missing_code_ends_after_15_seconds(make: Callable[[], Machine], own_code: bool) -> None:
     machine = make()
     if own_code:
         machine.apply(CodeReady(HASH), 3.0)
@@ -475,7 +473,7 @@ def test_an_action_nobody_listed_is_a_clear_error() -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"\0", bytes(range(256)), b"\xff\xfe\0", b' {"json": 1}\r\n', "<xml>价格</xml>".encode()]
 )
-def test_000_47_any_bytes_of_the_agreed_form_are_carried_as_they_are(payload: bytes) -> None:
+def test_000_47_agreed_bytes_are_carried_unchanged(payload: bytes) -> None:
     wire = Wire.join(source_hello())
     wire.settle()
     for sender, machine in (("source", wire.source), ("destination", wire.destination)):
@@ -485,7 +483,7 @@ def test_000_47_any_bytes_of_the_agreed_form_are_carried_as_they_are(payload: by
 
 
 @pytest.mark.parametrize("make", [agreed_buyer, agreed_shop])
-def test_000_47_messages_before_the_code_is_ready_are_kept_in_order(make: Callable[[], Machine]) -> None:
+def test_000_47_messages_before_the_code_keep_their_order(make: Callable[[], Machine]) -> None:
     machine = make()
     machine.receive(GENERATED, 0.0)
     assert machine.receive(application(b"\x00\xff one"), 0.0) == []
@@ -494,7 +492,7 @@ def test_000_47_messages_before_the_code_is_ready_are_kept_in_order(make: Callab
     assert machine.receive(application(b"three"), 0.0) == [Deliver(b"three")]
 
 
-def test_what_is_said_before_running_is_kept_and_sent_behind_code_generation() -> None:
+def test_early_messages_follow_code_generation() -> None:
     machine = agreed_buyer()
     machine.apply(CodeReady(HASH), 0.0)
     assert machine.apply(Send(b"first"), 0.0) == []
@@ -554,7 +552,7 @@ def test_an_outbox_that_overflows_ends_the_session() -> None:
 # Early data
 
 
-def test_000_60_early_data_follows_the_hello_at_once_and_is_delivered_when_the_hash_is_confirmed() -> None:
+def test_000_60_early_data_arrives_with_the_confirmed_hash() -> None:
     wire = Wire.join(source_hello(offered=HASH))
     wire.perform("source", wire.source.apply(Send(b"early", early=True), 0.0))
     assert list(wire.to_destination) == [wire.sent[0][1], application(b"early")]
@@ -562,7 +560,7 @@ def test_000_60_early_data_follows_the_hello_at_once_and_is_delivered_when_the_h
     assert wire.delivered["destination"] == [b"early"]
 
 
-def test_what_may_not_be_early_waits_for_the_confirmation_and_is_not_overtaken() -> None:
+def test_messages_that_may_not_be_early_are_not_overtaken() -> None:
     machine = buyer(source_hello(offered=HASH))
     assert machine.apply(Send(b"once only"), 0.0) == []
     assert machine.apply(Send(b"idempotent", early=True), 0.0) == []
@@ -580,7 +578,7 @@ def test_without_an_offered_hash_nothing_is_early() -> None:
 
 @pytest.mark.threat(98)
 @pytest.mark.parametrize("provides", [STALE, {URI: Provided(OTHER_HASH, True)}])
-def test_000_61_unconfirmed_early_data_is_dropped_by_the_destination(provides: dict[str, Provided]) -> None:
+def test_000_61_unconfirmed_early_data_is_dropped(provides: dict[str, Provided]) -> None:
     wire = Wire.join(source_hello(offered=HASH), provides)
     wire.perform("source", wire.source.apply(Send(b"early", early=True), 0.0))
     wire.perform("source", wire.source.apply(Send(b"kept"), 0.0))
@@ -655,13 +653,13 @@ def test_a_peer_without_room_began_nothing(make: Callable[[], Machine]) -> None:
     assert error_of(machine) == "session.busy"
 
 
-def test_a_running_session_may_have_begun_calls_when_its_peer_has_no_room() -> None:
+def test_calls_begin_in_a_session_whose_peer_has_no_room() -> None:
     machine = running_buyer()
     machine.lost("session.busy")
     assert error_of(machine) == "session.peer-lost"
 
 
-def test_a_side_without_room_says_so_by_the_reason_of_the_close_alone() -> None:
+def test_a_full_side_gives_its_reason_in_the_close_alone() -> None:
     machine, cause = agreed_shop(), Unavailable("session.busy", "No room.")
     assert machine.apply(CodeFailed(cause), 0.0) == [Ended(cause)]
 
@@ -695,7 +693,7 @@ def test_close_and_fail_end_it() -> None:
 # Reports
 
 
-def test_000_52_report_messages_need_the_capability_on_both_sides() -> None:
+def test_000_52_reports_need_the_capability_of_both() -> None:
     proposal = ReportProposed(b"{}", "did:wba:buyer.example#key-1", bytes(64))
     machine = running_buyer(REPORTS)
     assert machine.both_list(hello.REPORT_COSIGNATURE)

@@ -133,7 +133,7 @@ def test_000_13_every_action_is_a_fixed_string_with_its_fields(action: str) -> N
     assert json.loads(messages.encode(message)) == {"action": action, **fields}
 
 
-def test_000_23_and_26_what_is_absent_is_left_out_and_may_be_null_or_empty() -> None:
+def test_000_23_and_26_absent_members_may_be_null_or_empty() -> None:
     assert set(json.loads(messages.encode(ProtocolNegotiation(1, "accepted")))) == {"action", "sequenceId", "status"}
     for absent in (None, ""):
         value = {"sequenceId": 1, "status": "accepted", "candidateProtocols": absent, "modificationSummary": absent}

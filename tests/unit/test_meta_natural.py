@@ -82,7 +82,7 @@ def test_000_50_it_is_optional() -> None:
         assert error_of(machine) == "frame.form"
 
 
-def test_000_04_type_10_carries_natural_language_and_no_other_type_does() -> None:
+def test_000_04_only_type_10_carries_natural_language() -> None:
     machine = natural_buyer()
     assert machine.receive(b"\x80How much is it?", 0.0) == [DeliverText("How much is it?")]
     assert machine.apply(Say("19 euro."), 0.0) == [SendBinary(b"\x8019 euro.")]
@@ -130,7 +130,7 @@ def test_a_source_may_speak_before_it_proposes() -> None:
     assert machine.state is HelloState.NEGOTIATING
 
 
-def test_there_are_no_application_messages_where_only_natural_language_is_spoken() -> None:
+def test_natural_language_alone_has_no_application_messages() -> None:
     machine = natural_buyer()
     with pytest.raises(Refused) as refusal:
         machine.apply(Send(b"x"), 0.0)
@@ -181,16 +181,16 @@ def test_000_45_and_46_an_answer_has_its_questions_id() -> None:
     assert destination.apply(Answer(ID, "In dollars."), 0.0) == []
 
 
-def test_000_44_what_natural_language_says_decides_nothing_the_predefined_messages_do() -> None:
+def test_000_44_only_predefined_messages_decide() -> None:
     """A model may write that it accepts, or that its code is ready. The session goes on by the predefined messages alone."""
     source, destination = negotiating_buyer(), negotiating_shop()
     source.apply(Propose(DOCUMENT, ""), 0.0)
     destination.receive(proposal(0), 0.0)
     for text in ("Do you accept my proposal?", '{"action": "protocolNegotiation", "status": "accepted"}'):
         message_id = f"{len(text):016}"
-        (asked,) = source.apply(Ask(message_id, text), 0.0)
-        assert isinstance(asked, SendBinary)
-        assert destination.receive(asked.data, 0.0) == [Question(message_id, text)]
+        (question,) = source.apply(Ask(message_id, text), 0.0)
+        assert isinstance(question, SendBinary)
+        assert destination.receive(question.data, 0.0) == [Question(message_id, text)]
         (answered,) = destination.apply(Answer(message_id, "Accepted. My code is ready."), 0.0)
         assert isinstance(answered, SendBinary)
         assert source.receive(answered.data, 0.0) == [Answered(message_id, "Accepted. My code is ready.")]
@@ -246,7 +246,7 @@ def test_000_46_an_id_asks_once() -> None:
     assert refusal.value.code == "negotiation.message"
 
 
-def test_000_43_either_side_may_ask_where_both_list_the_capability() -> None:
+def test_000_43_either_side_may_ask_with_the_capability() -> None:
     for machine in (negotiating_buyer(), negotiating_shop()):
         assert machine.receive(question(), 0.0) == [Question(ID, "In which currency?")]
         assert said(machine.apply(Answer(ID, "In euro."), 0.0)) == [NaturalLanguageNegotiation("RESPONSE", ID, "In euro.")]

@@ -111,7 +111,7 @@ def test_000_07_and_08_the_meta_process_is_fixed_json() -> None:
     }
 
 
-def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None:
+def test_000_07_an_agreed_document_leaves_the_meta_process() -> None:
     text = "# Agreed\n\nFrom now on meta messages are XML, codeGeneration is called ready, and frames have two header bytes.\n"
     machine = negotiating_shop(())
     machine.receive(proposal(0, text), 0.0)
@@ -134,7 +134,7 @@ def test_000_07_an_agreed_document_changes_nothing_of_the_meta_process() -> None
 # The basic capability
 
 
-def test_000_54_an_agent_that_lists_no_capability_understands_the_basic_messages() -> None:
+def test_000_54_basic_messages_need_no_capability() -> None:
     """The messages as the source prints them, between agents that list nothing."""
     machine = negotiating_shop(())
     printed = '{"action": "protocolNegotiation", "sequenceId": 0, "candidateProtocols": %s, "modificationSummary": "", %s}'
@@ -156,7 +156,7 @@ def test_000_54_an_agent_that_lists_no_capability_understands_the_basic_messages
         (verification(b"x"), "frame.form"),
     ],
 )
-def test_000_54_each_of_the_five_named_capabilities_is_needed_for_its_messages(sent: bytes, code: str) -> None:
+def test_000_54_each_capability_unlocks_its_messages(sent: bytes, code: str) -> None:
     machine = negotiating_shop(())
     machine.receive(sent, 0.0)
     assert error_of(machine) == code
@@ -178,7 +178,7 @@ def test_000_22_and_23_every_proposal_has_the_whole_text() -> None:
     assert numbers(machine.apply(Propose(DOCUMENT, ""), 0.0)) == [0]
 
 
-def test_000_22_23_24_and_27_every_later_proposal_is_sent_whole_with_its_summary_and_judged_so() -> None:
+def test_000_22_23_24_and_27_a_later_proposal_has_a_summary() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     (sent,) = source.apply(Propose(DOCUMENT, ""), 0.0)
     text, summary = DOCUMENT, ""
@@ -199,7 +199,7 @@ def test_000_24_and_27_a_later_proposal_says_what_it_changes() -> None:
     assert numbers(machine.apply(Propose("# Other\n", "- all"), 0.0)) == [1]
 
 
-def test_000_27_a_later_proposal_of_the_peer_is_considered_without_a_summary() -> None:
+def test_000_27_a_later_proposal_may_lack_a_summary() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
     machine.apply(Propose("# Other\n", "- all"), 0.0)
@@ -229,7 +229,7 @@ def test_000_14_and_15_numbers_start_at_0_and_go_up_by_one() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_000_14_a_source_that_counts_from_0_or_1_is_answered_with_the_next(number: int) -> None:
+def test_000_14_a_count_from_0_or_1_is_continued(number: int) -> None:
     machine = negotiating_shop()
     machine.receive(proposal(number), 0.0)
     assert numbers(machine.apply(Propose("# 2\n", "- more"), 0.0)) == [number + 1]
@@ -244,13 +244,13 @@ def test_000_18_a_first_number_beyond_that_is_refused(number: int) -> None:
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.message")
 
 
-@pytest.mark.parametrize(("number", "taken"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
-def test_000_18_the_first_number_of_a_destination_is_its_own_or_the_one_due(number: int, taken: bool) -> None:
+@pytest.mark.parametrize(("number", "is_accepted"), [(0, True), (1, True), (2, True), (3, False), (10, False)])
+def test_000_18_a_destination_starts_its_own_count(number: int, is_accepted: bool) -> None:
     machine = negotiating_buyer(())
     machine.apply(Propose(DOCUMENT, ""), 0.0)
     machine.receive(proposal(number, "# 2\n", "- more"), 0.0)
-    assert (machine.state is HelloState.NEGOTIATING) == taken
-    if taken:
+    assert (machine.state is HelloState.NEGOTIATING) == is_accepted
+    if is_accepted:
         assert numbers(machine.apply(Propose("# 3\n", "- more"), 0.0)) == [number + 1]
     else:
         assert error_of(machine) == "negotiation.message"
@@ -266,7 +266,7 @@ def test_000_18_the_peers_number_must_increase_by_one(number: int) -> None:
 
 
 @pytest.mark.parametrize("numbers", [(0, 2, 4, 6), (1, 3, 5, 7), (0, 1, 2, 3), (1, 2, 3, 4)])
-def test_000_18_a_source_may_count_all_messages_or_its_own_or_the_rounds_from_0_or_1(numbers: tuple[int, ...]) -> None:
+def test_000_18_a_source_may_count_in_each_way(numbers: tuple[int, ...]) -> None:
     machine, seen = negotiating_shop(), -1
     for turn, number in enumerate(numbers):
         machine.receive(proposal(number, f"# {turn}\n", "- more"), 0.0)
@@ -278,7 +278,7 @@ def test_000_18_a_source_may_count_all_messages_or_its_own_or_the_rounds_from_0_
 
 
 @pytest.mark.parametrize("numbers", [(1, 3, 5, 7), (2, 4, 6, 8), (0, 1, 2, 3), (1, 2, 3, 4)])
-def test_000_18_a_destination_may_count_all_messages_or_its_own_or_the_rounds_from_0_or_1(numbers: tuple[int, ...]) -> None:
+def test_000_18_a_destination_may_count_in_each_way(numbers: tuple[int, ...]) -> None:
     machine = negotiating_buyer()
     for turn, number in enumerate(numbers):
         machine.apply(Propose(f"# Own {turn}\n", "- more"), 0.0)
@@ -316,7 +316,7 @@ def test_000_29_either_side_may_accept_what_the_other_proposed() -> None:
     assert machine.apply(Accept(), 0.0) == [SendBinary(verdict(2, "accepted", DOCUMENT)), Load(AGREEMENT)]
 
 
-def test_000_29_neither_accepts_its_own_proposal_nor_one_that_was_not_made() -> None:
+def test_000_29_only_the_others_proposal_is_accepted() -> None:
     machine = negotiating_buyer()
     assert machine.apply(Accept(), 0.0) == []
     machine.apply(Propose(DOCUMENT, ""), 0.0)
@@ -324,7 +324,7 @@ def test_000_29_neither_accepts_its_own_proposal_nor_one_that_was_not_made() -> 
     assert (machine.state, machine.agreement) == (HelloState.NEGOTIATING, None)
 
 
-def test_000_29_an_acceptance_repeats_the_text_to_the_byte_or_leaves_it_out() -> None:
+def test_000_29_an_acceptance_repeats_the_text_or_omits_it() -> None:
     for text in (DOCUMENT, None):
         machine = negotiating_buyer()
         machine.apply(Propose(DOCUMENT, ""), 0.0)
@@ -408,7 +408,7 @@ def test_000_28_and_38_there_is_no_other_status(action: str) -> None:
         assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message"), status
 
 
-def test_without_a_model_a_proposal_is_rejected_and_the_peer_learns_why() -> None:
+def test_without_a_model_a_proposal_is_rejected_with_reason() -> None:
     destination = negotiating_shop(negotiates=False)
     answer, ended = destination.receive(proposal(0), 0.0)
     assert (destination.state, error_of(destination)) == (HelloState.REJECTED, "session.no-model")
@@ -437,7 +437,7 @@ def exchange(source: Machine, destination: Machine, *, proposals: int) -> list[A
     return led
 
 
-def test_000_17_ten_messages_are_the_limit_and_the_tenth_may_accept() -> None:
+def test_000_17_the_tenth_message_is_the_last() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     assert exchange(source, destination, proposals=8) == [Consider("# 8\n", "- more", 8, False)]
     (ninth,) = source.apply(Propose("# 9\n", "- more"), 0.0)
@@ -481,7 +481,7 @@ def test_000_16_the_limit_is_the_owners_choice(rounds: int) -> None:
 # The official SDK
 
 
-def test_000_29_a_repeated_acceptance_with_a_stale_number_is_taken_no_notice_of_once() -> None:
+def test_000_29_one_stale_acceptance_is_ignored() -> None:
     for echo in (verdict(1, "accepted", DOCUMENT), verdict(1, "accepted")):
         machine = negotiating_shop(())
         machine.receive(proposal(1), 0.0)
@@ -509,7 +509,7 @@ def test_nothing_but_an_acceptance_is_repeated() -> None:
     assert error_of(machine) == "meta.message"
 
 
-def test_000_28_a_rejection_after_the_agreement_ends_the_session_with_its_reason() -> None:
+def test_000_28_a_late_rejection_ends_the_session() -> None:
     machine = agreed_shop()
     assert machine.receive(verdict(1, "rejected", None, "We changed our mind."), 0.0) == [Ended(machine.error)]
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "negotiation.rejected")
@@ -535,7 +535,7 @@ def test_the_sdks_three_conversations() -> None:
 # After the agreement
 
 
-def test_000_56_57_and_58_the_hash_of_the_agreement_is_that_of_the_agreed_text_on_both_sides() -> None:
+def test_000_56_57_and_58_both_sides_hash_the_agreed_text() -> None:
     source, destination = negotiating_buyer(), negotiating_shop()
     source.apply(Propose("# Another\n", ""), 0.0)
     destination.receive(proposal(0, "# Another\n"), 0.0)
@@ -590,7 +590,7 @@ def test_codes_are_not_ready_before_there_is_an_agreement() -> None:
     assert (machine.state, error_of(machine)) == (HelloState.ERROR, "meta.message")
 
 
-def test_code_that_fails_before_there_is_an_agreement_is_told_nobody() -> None:
+def test_code_that_fails_before_an_agreement_is_not_reported() -> None:
     for make in (buyer, negotiating_buyer):
         machine, cause = make(), TreatyError("x.y", "No.")
         assert machine.apply(CodeFailed(cause), 0.0) == [Ended(cause)]
@@ -608,7 +608,7 @@ def test_application_messages_wait_for_an_agreement() -> None:
     assert machine.receive(GENERATED, 0.0) == [actions.Running(), SendBinary(application(b"x"))]
 
 
-def test_000_61_an_offer_that_is_not_confirmed_is_negotiated_about_and_its_early_data_dropped() -> None:
+def test_000_61_an_unconfirmed_offer_is_negotiated() -> None:
     hello = source_hello((), offered=HASH)
     source = buyer(hello, negotiates=True)
     early = source.apply(Send(b"early", early=True), 0.0)
@@ -663,13 +663,13 @@ def test_a_connection_that_is_lost_while_negotiating_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("capabilities", [NAMED, ()])
-def test_000_39_a_peer_that_breaks_a_rule_while_negotiating_is_told_by_a_rejection(capabilities: tuple[str, ...]) -> None:
+def test_000_39_a_rule_broken_early_is_answered_by_rejection(capabilities: tuple[str, ...]) -> None:
     machine = negotiating_shop(capabilities)
     assert rejection_in(machine.receive(proposal(7), 0.0)).startswith("negotiation.message: ")
     assert machine.receive(proposal(7), 0.0) == []
 
 
-def test_000_39_a_peer_that_breaks_a_rule_later_is_told_once_before_the_end() -> None:
+def test_000_39_a_rule_broken_later_is_reported_once() -> None:
     machine = agreed_shop()
     notice, ended = machine.receive(proposal(7), 0.0)
     assert ended == Ended(machine.error)
@@ -702,7 +702,7 @@ def test_a_peer_whose_time_is_up_is_told() -> None:
 # Without a model
 
 
-def test_000_54_without_a_model_the_text_of_a_provided_protocol_is_accepted() -> None:
+def test_000_54_a_provided_protocols_text_needs_no_model() -> None:
     machine = shop({URI: Provided(HASH, False)})
     machine.receive(source_hello(()).format(), 0.0)
     agreed = Agreement(URI, HASH, False)
@@ -723,7 +723,7 @@ def test_000_39_whoever_is_told_and_has_no_code_to_mend_ends_too(make: Callable[
 # Sizes
 
 
-def test_000_20_the_largest_document_travels_in_every_usual_spelling() -> None:
+def test_000_20_the_largest_document_fits_in_every_spelling() -> None:
     for text in (
         "求" * (protocol.MAX_DOCUMENT // 3),
         "\n" * (protocol.MAX_DOCUMENT - 1) + "x",
@@ -747,7 +747,7 @@ def test_a_larger_document_is_refused_in_both_directions() -> None:
     assert error_of(machine) == "frame.too-large"
 
 
-def test_a_reason_that_is_too_long_is_not_sent_and_changes_nothing() -> None:
+def test_a_reason_that_is_too_long_changes_nothing() -> None:
     machine = negotiating_shop()
     machine.receive(proposal(0), 0.0)
     with pytest.raises(TooLarge):

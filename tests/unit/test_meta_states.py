@@ -37,7 +37,7 @@ def test_every_name_of_the_table_is_used() -> None:
     assert all(hasattr(Timeouts(), rule.seconds) for rule in WAITS.values())
 
 
-def test_every_live_state_can_be_reached_and_left_and_a_final_one_is_never_left() -> None:
+def test_live_states_can_be_reached_and_left() -> None:
     reached, before = {HelloState.HELLO}, set[HelloState]()
     while reached != before:
         before = set(reached)
@@ -49,7 +49,7 @@ def test_every_live_state_can_be_reached_and_left_and_a_final_one_is_never_left(
             assert TRANSITIONS[state, event].target in FINAL
 
 
-def test_a_final_state_waits_for_nothing_and_another_target_always_has_a_wait() -> None:
+def test_only_final_states_wait_for_nothing() -> None:
     for key, transition in TRANSITIONS.items():
         assert (transition.wait is None) == (transition.target in FINAL), key
 
@@ -68,16 +68,16 @@ def test_an_event_that_the_table_does_not_have_changes_nothing() -> None:
 def test_the_state_is_set_by_fire_and_end_alone() -> None:
     """A transition outside of the table would be an assignment elsewhere."""
     folder = Path(hello_profile.__file__).parent
-    found = {
+    counts = {
         path.name: len(re.findall(r"(?:self|core)\.state(?:, self\.error)? = ", path.read_text())) for path in folder.glob("*.py")
     }
-    assert {name: count for name, count in found.items() if count} == {"core.py": 2}
+    assert {name: count for name, count in counts.items() if count} == {"core.py": 2}
 
 
 # The switch to the flow profile
 
 
-def test_both_switch_where_both_list_the_flow_profile_and_nothing_else_is_in_common() -> None:
+def test_both_switch_if_only_the_flow_profile_is_common() -> None:
     buyers, shops = buyer(source_hello((), capabilities=(FLOW_PROFILE,)), negotiates=True), shop(capabilities=(FLOW_PROFILE,))
     answer, switched = shops.receive(buyers.own.format(), 0.0)
     assert isinstance(answer, SendText)

@@ -129,7 +129,7 @@ class Pair:
 # Test cases
 
 
-def test_000_36_the_source_proposes_test_cases_when_both_codes_are_ready() -> None:
+def test_000_36_the_source_proposes_test_cases() -> None:
     pair = Pair.ready()
     announced, draft = pair.source.apply(CodeReady(HASH), 0.0)
     assert (announced, draft) == (SendBinary(GENERATED), DraftTests())
@@ -150,7 +150,7 @@ def test_000_36_testing_may_be_skipped() -> None:
     assert pair.source.apply(SkipTests(), 0.0) == pair.source.apply(ProposeTests(CASES, ""), 0.0) == []
 
 
-def test_000_36_without_the_wish_or_the_capability_there_is_no_testing() -> None:
+def test_000_36_testing_needs_wish_and_capability() -> None:
     without = tuple(name for name in NAMED if name != hello.TEST_CASES_NEGOTIATION)
     for pair in (Pair.ready(tests=False), Pair.ready(capabilities=without)):
         assert pair.source.apply(CodeReady(HASH), 0.0) == [SendBinary(GENERATED), Running()]
@@ -170,7 +170,7 @@ def test_000_36_a_confirmed_hash_is_not_tested_again() -> None:
     assert error_of(destination) == "meta.message"
 
 
-def test_000_37_and_38_test_cases_are_negotiated_as_protocols_are() -> None:
+def test_000_37_and_38_test_cases_are_negotiated() -> None:
     pair = Pair.ready()
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     pair.pass_on(pair.source, pair.source.apply(ProposeTests("# Test case 1\n", ""), 0.0))
@@ -221,7 +221,7 @@ def test_000_17_test_cases_have_a_limit_too() -> None:
     assert error_of(pair.source) == "negotiation.tests"
 
 
-def test_a_destination_is_not_taken_back_once_an_application_message_came() -> None:
+def test_an_application_message_settles_the_destination() -> None:
     pair = Pair.running()
     pair.destination.receive(cases("negotiating", CASES), 0.0)
     assert (pair.destination.state, error_of(pair.destination)) == (HelloState.ERROR, "meta.message")
@@ -243,7 +243,7 @@ def test_each_side_runs_as_soon_as_its_own_tests_are_passed() -> None:
     assert pair.source.apply(TestsPassed(), 0.0) == []
 
 
-def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answer() -> None:
+def test_a_full_inbox_stops_only_a_testing_side() -> None:
     pair = Pair.testing(limits=Limits(waiting_frames=1))
     pair.source.receive(application(b"x"), 0.0)
     assert not pair.source.accepts_input
@@ -259,9 +259,9 @@ def test_a_full_inbox_stops_a_side_that_tests_but_not_one_that_waits_for_an_answ
 def test_tests_that_fail_by_this_sides_fault_end_it() -> None:
     pair = Pair.testing()
     cause = Refused("negotiation.tests", "Case 2 does not pass.")
-    told, ended = pair.source.apply(CodeFailed(cause), 0.0)
-    assert (told, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests"))), Ended(cause))
-    pair.pass_on(pair.source, [told])
+    error_message, ended = pair.source.apply(CodeFailed(cause), 0.0)
+    assert (error_message, ended) == (SendBinary(meta(messages.CodeGeneration("error", "negotiation.tests"))), Ended(cause))
+    pair.pass_on(pair.source, [error_message])
     assert error_of(pair.destination) == "session.peer-code"
 
 
@@ -281,7 +281,7 @@ def test_testing_takes_at_most_60_seconds_a_step() -> None:
 # Verification messages
 
 
-def test_000_05_and_51_verification_messages_reach_the_handler_under_test_only() -> None:
+def test_000_05_and_51_verification_reaches_the_tested_handler() -> None:
     pair = Pair.testing()
     sent = pair.source.apply(SendVerification(b"\xff request"), 0.0)
     assert sent == [SendBinary(verification(b"\xff request"))]
@@ -302,7 +302,7 @@ def test_000_51_verification_needs_the_capability_on_both_sides() -> None:
     assert "capabilities" in str(pair.source.error)  # the code is also that of a message that comes too early
 
 
-def test_000_05_there_is_nothing_to_verify_before_the_codes_are_ready() -> None:
+def test_000_05_verification_waits_for_both_codes() -> None:
     machine = buyer(source_hello(capabilities=NAMED))
     assert machine.both_list(hello.VERIFICATION_PROTOCOL) is False
     machine.receive(destination_hello(selected=URI, used=HASH, capabilities=NAMED).format(), 0.0)
@@ -339,7 +339,7 @@ def test_too_large_a_verification_message_is_not_sent() -> None:
 
 @pytest.mark.parametrize("make", [Pair.testing, Pair.running])
 @pytest.mark.parametrize("complainer", ["source", "destination"])
-def test_000_41_a_side_at_fault_accepts_and_announces_its_code_anew(make: Callable[[], Pair], complainer: str) -> None:
+def test_000_41_the_side_at_fault_announces_its_code_anew(make: Callable[[], Pair], complainer: str) -> None:
     pair = make()
     tested = pair.source.state is HelloState.TESTING
     blamer, fixer = (pair.source, pair.destination) if complainer == "source" else (pair.destination, pair.source)
@@ -389,7 +389,7 @@ def test_000_40_both_may_be_at_fault_at_once() -> None:
     assert pair.states == (HelloState.RUNNING, HelloState.RUNNING)
 
 
-def test_000_40_an_error_may_be_judged_while_the_other_ones_code_is_awaited() -> None:
+def test_000_40_an_error_is_judged_while_code_is_awaited() -> None:
     pair = Pair.running()
     from_source = pair.source.apply(ReportError("yours"), 0.0)
     from_destination = pair.destination.apply(ReportError("no, yours"), 0.0)
@@ -430,7 +430,7 @@ def test_an_answer_to_no_report_is_refused(status: messages.NegotiationStatus) -
     assert error_of(pair.source) == "meta.message"
 
 
-def test_errors_are_reported_only_where_both_sides_can_and_after_a_message() -> None:
+def test_errors_need_the_capability_of_both_and_a_message() -> None:
     without = tuple(name for name in NAMED if name != hello.FIX_ERROR_NEGOTIATION)
     pair = Pair.ready(tests=False, capabilities=without)
     pair.source.apply(CodeReady(HASH), 0.0)
@@ -445,14 +445,14 @@ def test_errors_are_reported_only_where_both_sides_can_and_after_a_message() -> 
     assert pair.source.apply(ReportError(COMPLAINT), 0.0) == pair.destination.apply(ReportError(COMPLAINT), 0.0) == []
 
 
-def test_000_39_where_no_tests_can_come_a_destination_may_report_at_once() -> None:
+def test_000_39_without_tests_a_report_may_come_at_once() -> None:
     without = tuple(name for name in NAMED if name != hello.TEST_CASES_NEGOTIATION)
     pair = Pair.ready(capabilities=without)
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     assert pair.destination.apply(ReportError(COMPLAINT), 0.0) == [SendBinary(fix("negotiating", COMPLAINT))]
 
 
-def test_a_report_while_test_cases_are_talked_about_ends_the_session() -> None:
+def test_a_report_during_the_choice_of_cases_ends_the_session() -> None:
     pair = Pair.ready()
     pair.pass_on(pair.source, pair.source.apply(CodeReady(HASH), 0.0))
     pair.source.receive(fix("negotiating", COMPLAINT), 0.0)
@@ -491,7 +491,7 @@ def test_000_33_mended_code_must_come_in_15_seconds() -> None:
         assert error_of(machine) == "session.code-timeout"
 
 
-def test_000_41_code_that_came_by_a_confirmed_hash_is_announced_once_it_is_mended() -> None:
+def test_000_41_repaired_cached_code_is_announced() -> None:
     wire = Wire.join(source_hello(offered=HASH, capabilities=NAMED))
     wire.destination = shop(capabilities=NAMED)
     wire.settle()

@@ -67,15 +67,15 @@ def meet(visit: Callable[[Meeting], Awaitable[None]]) -> None:
     run(main())
 
 
-def noting(told: list[str], name: str) -> Middleware:
+def noting(names: list[str], name: str) -> Middleware:
     async def note(call: Call, proceed: Proceed) -> Any:
-        told.append(f"{name} {call.direction} {call.operation} {dict(call.arguments)}")
+        names.append(f"{name} {call.direction} {call.operation} {dict(call.arguments)}")
         try:
             value = await proceed()
         except BaseException as error:
-            told.append(f"{name} raised {type(error).__name__}")
+            names.append(f"{name} raised {type(error).__name__}")
             raise
-        told.append(f"{name} got {value}")
+        names.append(f"{name} got {value}")
         return value
 
     return note
@@ -83,13 +83,13 @@ def noting(told: list[str], name: str) -> Middleware:
 
 def test_the_first_one_is_the_outermost_in_both_directions() -> None:
     async def visit(met: Meeting) -> None:
-        told: list[str] = []
+        notes: list[str] = []
         for agent, name in ((met.guest, "guest"), (met.host, "host")):
-            agent.middleware(noting(told, f"{name} 1"))
-            agent.middleware(noting(told, f"{name} 2"))
+            agent.middleware(noting(notes, f"{name} 1"))
+            agent.middleware(noting(notes, f"{name} 2"))
         async with met.session() as session:
             assert await session.call("greet", name="Ada") == "Hello!"
-        assert told == [
+        assert notes == [
             "guest 1 out greet {'name': 'Ada'}",
             "guest 2 out greet {'name': 'Ada'}",
             "host 1 in greet {'name': 'Ada'}",
@@ -103,20 +103,20 @@ def test_the_first_one_is_the_outermost_in_both_directions() -> None:
     meet(visit)
 
 
-def test_one_of_a_protocol_sees_only_its_calls_also_in_early_data() -> None:
+def test_a_protocols_middleware_sees_its_early_calls() -> None:
     async def visit(met: Meeting) -> None:
-        told: list[str] = []
-        met.host.middleware(noting(told, "host"), protocol=met.greeting)
-        met.guest.middleware(protocol=met.greeting)(noting(told, "guest"))
+        notes: list[str] = []
+        met.host.middleware(noting(notes, "host"), protocol=met.greeting)
+        met.guest.middleware(protocol=met.greeting)(noting(notes, "guest"))
         for _ in range(2):  # the second session speaks at once
             async with met.session(met.appointment) as session:
                 await session.call("cancel", booking="B1")
-            assert told == []
+            assert notes == []
         for _ in range(2):
             async with met.session() as session:
                 await session.call("greet", name="Ada")
-            assert len(told) == 4
-            told.clear()
+            assert len(notes) == 4
+            notes.clear()
 
     meet(visit)
 
@@ -208,7 +208,7 @@ def test_one_that_proceeds_twice_fails_and_the_function_ran_once() -> None:
     meet(visit)
 
 
-def test_one_that_proceeds_twice_with_an_outgoing_call_sends_it_once() -> None:
+def test_proceeding_twice_sends_an_outgoing_call_once() -> None:
     async def visit(met: Meeting) -> None:
         twice(met.guest)
         async with met.session() as session:
@@ -283,12 +283,12 @@ async def first(session: Session, count: int) -> list[Any]:
 
 def test_it_is_around_a_stream_from_its_beginning_to_its_end() -> None:
     async def visit(met: Meeting) -> None:
-        told: list[str] = []
-        met.host.middleware(noting(told, "host"))
-        met.guest.middleware(noting(told, "guest"))
+        notes: list[str] = []
+        met.host.middleware(noting(notes, "host"))
+        met.guest.middleware(noting(notes, "guest"))
         async with met.session(met.appointment) as session:
             assert await first(session, 100) == list(SLOTS)
-        assert told == [
+        assert notes == [
             "guest out find {'day': '2026-11-23'}",
             "host in find {'day': '2026-11-23'}",
             "host got None",
@@ -300,13 +300,13 @@ def test_it_is_around_a_stream_from_its_beginning_to_its_end() -> None:
 
 def test_it_sees_that_the_taker_of_a_stream_leaves() -> None:
     async def visit(met: Meeting) -> None:
-        told: list[str] = []
-        met.host.middleware(noting(told, "host"))
-        met.guest.middleware(noting(told, "guest"))
+        notes: list[str] = []
+        met.host.middleware(noting(notes, "host"))
+        met.guest.middleware(noting(notes, "guest"))
         async with met.session(met.appointment) as session:
             assert await first(session, 1) == [SLOTS[0]]
             await asyncio.sleep(1)
-            assert sorted(told[2:]) == ["guest raised CancelledError", "host raised CancelledError"]
+            assert sorted(notes[2:]) == ["guest raised CancelledError", "host raised CancelledError"]
             assert met.ended == ["function"]
 
     meet(visit)
@@ -314,8 +314,8 @@ def test_it_sees_that_the_taker_of_a_stream_leaves() -> None:
 
 def test_it_sees_the_failure_of_a_stream() -> None:
     async def visit(met: Meeting) -> None:
-        told: list[str] = []
-        met.guest.middleware(noting(told, "guest"))
+        notes: list[str] = []
+        met.guest.middleware(noting(notes, "guest"))
 
         @met.host.middleware
         async def cut(call: Call, proceed: Proceed) -> Any:
@@ -327,7 +327,7 @@ def test_it_sees_the_failure_of_a_stream() -> None:
                 async for _ in session.stream("find", day="2026-11-23"):
                     await asyncio.sleep(3)
         assert (failed.value.status, met.ended) == (504, ["function"])
-        assert told[-1] == "guest raised PeerOperationError"
+        assert notes[-1] == "guest raised PeerOperationError"
 
     meet(visit)
 
@@ -352,7 +352,7 @@ def test_it_makes_no_items_ahead_of_the_taker() -> None:
 VARIABLE: ContextVar[str] = ContextVar("variable", default="")
 
 
-def test_a_function_sees_the_variables_of_its_middleware_and_the_trace_that_it_gave() -> None:
+def test_a_function_sees_its_middlewares_variables() -> None:
     trace = TraceContext.new()
 
     async def visit(met: Meeting) -> None:
@@ -380,7 +380,7 @@ def test_a_function_sees_the_variables_of_its_middleware_and_the_trace_that_it_g
     meet(visit)
 
 
-def test_a_trace_that_a_middleware_gives_an_outgoing_call_crosses_the_wire() -> None:
+def test_a_middlewares_trace_crosses_the_wire() -> None:
     trace = TraceContext.new()
 
     async def visit(met: Meeting) -> None:

@@ -15,14 +15,14 @@ DAY = 86_400.0
 
 
 @pytest.mark.parametrize(
-    ("spent", "shown"),
+    ("spent", "unit"),
     [({"calls": 3}, "3 requests"), ({"tokens": 2_000_000}, "2,000,000 tokens"), ({"seconds": 9.5}, "9.5 seconds")],
 )
-def test_whatever_is_used_up_ends_it_for_now(spent: dict[str, float], shown: str) -> None:
+def test_whatever_is_used_up_ends_it_for_now(spent: dict[str, float], unit: str) -> None:
     budget = Budget(Allowance(calls=3, tokens=2_000_000, seconds=9.5))
     assert budget.left() == 9.5
     budget.spend(**spent)  # type: ignore[arg-type]
-    with pytest.raises(Unavailable, match=f"budget of {shown} is used up") as caught:
+    with pytest.raises(Unavailable, match=f"budget of {unit} is used up") as caught:
         budget.left()
     assert (caught.value.code, caught.value.retryable, caught.value.retry_after) == ("model.budget", True, None)
 
@@ -46,7 +46,7 @@ def test_a_period_gives_all_of_it_again() -> None:
     assert (budget.calls, budget.tokens, part.calls) == (0, 0, 0)
 
 
-def test_a_budget_within_others_is_charged_to_them_and_ends_with_them() -> None:
+def test_a_nested_budget_is_charged_to_the_outer_ones() -> None:
     day, share = Budget(Allowance(calls=5)), Budget(Allowance(calls=1))
     session = Budget(Allowance(), within=(day, share))
     session.spend(calls=1, tokens=7, seconds=2.0)
@@ -79,8 +79,8 @@ def test_many_identities_of_one_network_have_one_share() -> None:
 def test_many_networks_leave_half_for_peers_with_a_deposit() -> None:
     shared = Spending(Budget(Allowance(calls=1_000), period=DAY))
     assert sum(spend(shared, Payer(None, f"10.0.{number}.0/24"), 100) for number in range(200)) == STRANGERS * 1_000
-    known = Payer(ProvedPeer("did:wba:partner.example"), "10.0.7.0/24", has_deposit=True)
-    assert spend(shared, known, 100) == SHARE * 1_000, "although its network has used up its share"
+    partner = Payer(ProvedPeer("did:wba:partner.example"), "10.0.7.0/24", has_deposit=True)
+    assert spend(shared, partner, 100) == SHARE * 1_000, "although its network has used up its share"
     friends = (Payer(ProvedPeer(f"did:wba:{number}.example"), "", has_deposit=True) for number in range(50))
     assert sum(spend(shared, payer, 100) for payer in friends) == (PEERS - STRANGERS - SHARE) * 1_000
     assert spend(shared, None, 100) == 100, "no peer bounds the own application"

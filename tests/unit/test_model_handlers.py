@@ -64,27 +64,27 @@ BAD_CODE: list[tuple[Callable[[str], str], str]] = [
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize(("change", "said"), BAD_CODE)
+@pytest.mark.parametrize(("change", "phrase"), BAD_CODE)
 async def test_bad_code_is_mended_when_the_model_is_told_what_failed(
-    server: ScriptedModel, negotiators: ModelNegotiators, change: Callable[[str], str], said: str
+    server: ScriptedModel, negotiators: ModelNegotiators, change: Callable[[str], str], phrase: str
 ) -> None:
     plan = script(server)
     server.misbehave("handler", code(change))
     _, implementation = await written(negotiators, plan)
     assert server.seen == ["handler", "repair"]
-    assert said in server.prompts[1][1]["content"]
+    assert phrase in server.prompts[1][1]["content"]
     assert implementation.files["handler/__init__.py"].decode() == plan.answers["handler"]["files"][0]["content"]
 
 
-@pytest.mark.parametrize(("change", "said"), [BAD_CODE[1], BAD_CODE[3]])
-async def test_code_that_stays_bad_ends_in_one_error(server: ScriptedModel, change: Callable[[str], str], said: str) -> None:
+@pytest.mark.parametrize(("change", "phrase"), [BAD_CODE[1], BAD_CODE[3]])
+async def test_code_that_stays_bad_ends_in_one_error(server: ScriptedModel, change: Callable[[str], str], phrase: str) -> None:
     server.misbehave("handler", code(change))
     server.misbehave("repair", code(change))
     async with opened(server, fix_rounds=1) as negotiators:
         with pytest.raises(TreatyError) as caught:
             await written(negotiators, script(server))
     assert caught.value.code == "negotiation.handler"
-    assert said in caught.value.message
+    assert phrase in caught.value.message
     assert server.seen == ["handler", "repair"]
 
 
@@ -113,9 +113,9 @@ async def test_code_that_tries_the_network_reaches_nobody(server: ScriptedModel)
         with pytest.raises(TreatyError) as caught:
             await written(negotiators, script(server))
     assert caught.value.code == "negotiation.handler"
-    told = [messages[1]["content"] for messages in server.prompts[1:]] + [caught.value.message]
-    assert len(told) == 4
-    assert all("SyntaxError" not in text and ("handler.failed" in text or "sandbox.died" in text) for text in told)
+    prompts = [messages[1]["content"] for messages in server.prompts[1:]] + [caught.value.message]
+    assert len(prompts) == 4
+    assert all("SyntaxError" not in text and ("handler.failed" in text or "sandbox.died" in text) for text in prompts)
     assert visitors == []
     listener.close()
     await listener.wait_closed()

@@ -224,17 +224,17 @@ def based_on(plan: Script, digest: str) -> str:
 
 async def test_a_document_of_changes_goes_with_its_base(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
-    asked: list[str] = []
+    uris: list[str] = []
 
     async def fetch(uri: str) -> bytes:
-        asked.append(uri)
+        uris.append(uri)
         return plan.document.encode()
 
     side = destination(negotiators, plan, fetch)
     text = based_on(plan, hex_digest(plan.document.encode()))
     assert await side.consider(text, "", last=False) == Acceptance()
     implementation = await side.implement(text)
-    assert asked == ["https://registry.example/protocols/rail.example/tickets/1.0"] * 2
+    assert uris == ["https://registry.example/protocols/rail.example/tickets/1.0"] * 2
     assert implementation.package.manifest.protocol_hash == hex_digest(text.encode())
     assert implementation.files["document.md"] == text.encode()
     for messages in server.prompts:
@@ -273,9 +273,7 @@ async def test_cases_in_free_text_may_be_accepted_or_countered(server: ScriptedM
     assert await side.test(free) == implementation
 
 
-async def test_000_37_cases_of_the_sources_form_are_run_and_code_that_sends_other_messages_is_repaired(
-    server: ScriptedModel, negotiators: ModelNegotiators
-) -> None:
+async def test_000_37_code_with_other_messages_is_repaired(server: ScriptedModel, negotiators: ModelNegotiators) -> None:
     plan = script(server)
     side, implementation = await written(negotiators, plan)
     cases = parse_test_cases(plan.answers["tests"]["test_cases"])

@@ -210,10 +210,10 @@ async def test_what_is_no_completion(server: ScriptedModel, model: OpenAIModel, 
 
 async def test_nobody_is_there(waits: Waits) -> None:
     with scripted_model() as gone:
-        url, asked = gone.url, prompt(gone)
+        url, question = gone.url, prompt(gone)
     model = OpenAIModel(url, "scripted", sleep=waits)
     with pytest.raises(Unavailable) as caught:
-        await model.complete(asked)
+        await model.complete(question)
     assert caught.value.code == "model.unavailable"
     assert waits.seconds == [0.5, 1.0]
     await model.aclose()
@@ -270,9 +270,9 @@ async def test_the_key_shows_nowhere(server: ScriptedModel, caplog: pytest.LogCa
     with pytest.raises(Unavailable) as refused:
         await other.complete(prompt(server))
     assert refused.value.code == "model.unavailable"
-    shown = "\n".join([caplog.text, str(caught.value), str(refused.value), repr(model), str(vars(caught.value))])
-    assert KEY not in shown
-    assert "sk-wrong-key" not in shown
+    text = "\n".join([caplog.text, str(caught.value), str(refused.value), repr(model), str(vars(caught.value))])
+    assert KEY not in text
+    assert "sk-wrong-key" not in text
     await model.aclose()
     await other.aclose()
 

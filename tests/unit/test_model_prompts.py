@@ -67,8 +67,8 @@ PARTS = {"document.md", "cases.md", "data.md"}
 
 
 def test_every_file_is_of_a_prompt() -> None:
-    found = {entry.name for entry in files(prompts).iterdir() if entry.name.endswith(".md")}
-    assert found == {f"{prompt.name}.md" for prompt in PROMPTS} | PARTS
+    names = {entry.name for entry in files(prompts).iterdir() if entry.name.endswith(".md")}
+    assert names == {f"{prompt.name}.md" for prompt in PROMPTS} | PARTS
 
 
 @each
@@ -110,19 +110,19 @@ def test_foreign_text_is_said_to_be_data(prompt: Prompt[Any]) -> None:
 
 @pytest.mark.threat(110)
 @pytest.mark.parametrize("prompt", hostile(), ids=lambda prompt: prompt.name)
-def test_no_section_that_is_said_to_be_the_owners_quotes_the_other_agent(prompt: Prompt[Any]) -> None:
+def test_no_section_of_the_owner_quotes_the_other_agent(prompt: Prompt[Any]) -> None:
     named = re.search(r"Your owner's are these sections and no others: (.+?)\.", " ".join(prompt.system.split()))
     assert named is not None
     owners = set(re.findall("`([a-z-]+)`", named[1]))
     assert owners == {"role", "requirement", "input", "output", "topic", "capabilities", "last"}
-    found = re.findall(r"^BEGIN (\S+) \S+$(.*?)^END \1 \S+$", prompt.user, re.MULTILINE | re.DOTALL)
-    assert found
-    assert {name for name, text in found if HOSTILE not in text} <= owners
-    assert not {name for name, text in found if HOSTILE in text} & owners
+    matches = re.findall(r"^BEGIN (\S+) \S+$(.*?)^END \1 \S+$", prompt.user, re.MULTILINE | re.DOTALL)
+    assert matches
+    assert {name for name, text in matches if HOSTILE not in text} <= owners
+    assert not {name for name, text in matches if HOSTILE in text} & owners
 
 
 @each
-def test_every_section_that_is_not_the_owners_is_named_as_foreign(prompt: Prompt[Any]) -> None:
+def test_every_foreign_section_is_named_so(prompt: Prompt[Any]) -> None:
     text = " ".join(system(prompt.name).split())
     foreign = text[text.index("Every other section") : text.index("Judge them, use")]
     for name in {line.split()[1] for line in prompt.user.split("\n") if line.startswith("BEGIN ")}:
@@ -141,10 +141,10 @@ def test_the_reviewed_texts_are_all_that_is_said() -> None:
     """No sentence for the model is hidden in the code that fills the sections."""
     source = ast.parse((files("treaty_agent.negotiators") / "questions.py").read_text())
     calls = [node for node in ast.walk(source) if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "sections"]
-    said = {
+    sentences = {
         constant.value
         for call in calls
         for constant in ast.walk(call)
         if isinstance(constant, ast.Constant) and isinstance(constant.value, str) and " " in constant.value
     }
-    assert said == {"This is the last round."}
+    assert sentences == {"This is the last round."}

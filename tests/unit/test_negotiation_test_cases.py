@@ -32,7 +32,7 @@ def test_what_is_written_is_what_was_read(name: str) -> None:
     assert parse_test_cases(format_test_cases(cases)) == cases
 
 
-def test_000_37_each_case_has_its_request_its_response_and_the_expected_result() -> None:
+def test_000_37_a_case_has_request_response_and_result() -> None:
     search, book, cancel = parse_test_cases(BOOKING)
     assert (search.title, search.operation) == ("Two trips on a day", "searchTrips")
     assert search.arguments == {"origin": "BER", "destination": "PRG", "date": "2027-05-01"}
@@ -61,7 +61,7 @@ def test_a_text_may_hold_fences_and_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "phrase"),
     [
         (lambda text: "Here they are:\n" + text, "line 1 is not of the form '# Test case 1: TITLE'"),
         (lambda text: text.replace("# Test case 2", "# Test case 3"), "'# Test case 2: TITLE'"),
@@ -87,13 +87,13 @@ def test_a_text_may_hold_fences_and_nothing() -> None:
         (lambda text: text + "\ud800", "lone surrogate"),
     ],
 )
-def test_what_is_refused(change: Callable[[str], str], said: str) -> None:
+def test_what_is_refused(change: Callable[[str], str], phrase: str) -> None:
     spoilt = change(BOOKING)
     assert spoilt != BOOKING
     with pytest.raises(Malformed) as caught:
         parse_test_cases(spoilt)
     assert caught.value.code == "negotiation.answer"
-    assert said in caught.value.message
+    assert phrase in caught.value.message
 
 
 def test_000_37_of_a_foreign_text_the_cases_in_the_form_are_read() -> None:
@@ -126,7 +126,7 @@ as it should be.
 """The source's form in English, with blocks, and on the line of the label."""
 
 
-def test_000_37_the_sources_form_is_read_in_its_spellings_and_written_so_that_it_is_read_again() -> None:
+def test_000_37_the_sources_form_round_trips() -> None:
     request, response = CaseMessage("text", "SEARCH req001"), CaseMessage("json", {"a": 1})
     case = MessageCase("Test case 1", request, response, "It is found, as it should be.")
     assert read_test_cases(SOURCE) == ((case,), True)
@@ -148,7 +148,7 @@ def test_000_37_the_sources_form_is_read_in_its_spellings_and_written_so_that_it
         lambda text: text.replace("It is found", "x" * 1_001),
     ],
 )
-def test_000_37_what_is_not_whole_in_the_sources_form_is_passed_over(change: Callable[[str], str]) -> None:
+def test_000_37_an_incomplete_case_is_ignored(change: Callable[[str], str]) -> None:
     assert read_test_cases(change(SOURCE)) == ((), False)
 
 

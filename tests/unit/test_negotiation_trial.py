@@ -123,18 +123,18 @@ MISTAKES = [
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize(("right", "wrong", "said"), MISTAKES)
-async def test_a_mistake_is_found(pool: SandboxPool, right: str, wrong: str, said: str) -> None:
+@pytest.mark.parametrize(("right", "wrong", "phrase"), MISTAKES)
+async def test_a_mistake_is_found(pool: SandboxPool, right: str, wrong: str, phrase: str) -> None:
     handler = written("train-tickets")
     source = handler.sources["__init__.py"]
     assert source.count(right) >= 1
     spoilt = replace(handler, sources={"__init__.py": source.replace(right, wrong)})
-    if not said:  # notes are nobody's business
+    if not phrase:  # notes are nobody's business
         assert await tried(pool, "train-tickets", spoilt)
         return
     with pytest.raises(TreatyError) as caught:
         await tried(pool, "train-tickets", spoilt)
-    assert said in f"{caught.value.code} {caught.value.message}"
+    assert phrase in f"{caught.value.code} {caught.value.message}"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_a_state_that_is_kept_wrongly(pool: SandboxPool) -> None:
     assert "Test case 2 (Five more), role meter" in caught.value.message
 
 
-async def test_two_roles_that_agree_with_the_cases_but_not_with_each_other(pool: SandboxPool) -> None:
+async def test_two_roles_agree_with_the_cases_but_not_together(pool: SandboxPool) -> None:
     handler = written("train-tickets")
     source = handler.sources["__init__.py"]
     picky = source.replace(
@@ -195,7 +195,7 @@ ECHOES = [
 
 
 @pytest.mark.threat(111)
-async def test_two_roles_that_answer_each_message_by_two_more_are_stopped_soon(pool: SandboxPool) -> None:
+async def test_two_roles_that_multiply_messages_are_stopped(pool: SandboxPool) -> None:
     """Each is right by itself; together they would send 2^64 messages for one call."""
     handler = written("train-tickets")
     source = handler.sources["__init__.py"]
@@ -208,7 +208,7 @@ async def test_two_roles_that_answer_each_message_by_two_more_are_stopped_soon(p
     assert "role traveller together with the other" in caught.value.message
 
 
-async def test_a_role_that_asks_its_application_twice_for_one_message_is_found(pool: SandboxPool) -> None:
+async def test_a_role_that_asks_twice_for_a_message_is_detected(pool: SandboxPool) -> None:
     handler = written("train-tickets")
     source = handler.sources["__init__.py"]
     once = "        return [Invoke(call=str(self.made), operation=operation, arguments=arguments)]\n"

@@ -10,8 +10,9 @@ import pytest
 from fetching import fetcher, known_in
 from lying import indexes, seen, voted, with_leaf
 from signers import ORIGIN, Signer, signed
-from simulated_registry import ALICE, BOB, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
+from simulated_registry import ALICE, BOB, NAME, OPERATOR, TOPIC, SimulatedRegistry, remade, uri_of, with_echo
 
+from treaty_client.audit.auditor import audit
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_consensus import canonical, kinds, statement
 from treaty_consensus.audit import Replay
@@ -34,10 +35,10 @@ def newer(
     registry: SimulatedRegistry, index: int, members: Mapping[str, object], critical: Sequence[str] = ()
 ) -> SimulatedRegistry:
     """The registry with further members in a leaf, which it understands."""
-    made = statement.read(registry.leaves[index])
-    signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in made.by]
-    copy = registry.rewritten(index, remade(made, members, *signers, critical=critical))
-    copy.meant[index] = made
+    record = statement.read(registry.leaves[index])
+    signers = [next(one for one in (OPERATOR, ALICE, BOB) if one.key_id == key_id) for key_id in record.by]
+    copy = registry.rewritten(index, remade(record, members, *signers, critical=critical))
+    copy.meant[index] = record
     return copy
 
 
@@ -85,9 +86,7 @@ async def test_a_statement_of_an_unknown_type_is_passed_over(tmp_path: Path) -> 
         assert view.protocols
 
 
-async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_later(
-    decided: SimulatedRegistry, tmp_path: Path
-) -> None:
+async def test_a_newer_rules_decision_is_not_left_out_later(decided: SimulatedRegistry, tmp_path: Path) -> None:
     before = decided.left_out.copy(), decided.tamper
     elected_anew(decided, ALICE)
     async with fetcher(decided, tmp_path) as agent:
@@ -99,13 +98,13 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
     elected_anew(decided)
     async with fetcher(decided, tmp_path) as agent:
         await agent.fetch(uri_of(), fresh=True)
-        known = known_in(tmp_path)
+        names = known_in(tmp_path)
         decided.now += 7200
         decided.left_out, decided.tamper = before
         with pytest.raises(VerificationFailed) as failure:
             await agent.fetch(uri_of(), fresh=True)
         assert (failure.value.step, failure.value.code) == (10, "memory.contradicted")
-        assert known_in(tmp_path) == known
+        assert known_in(tmp_path) == names
 
 
 @pytest.mark.parametrize(
@@ -117,16 +116,16 @@ async def test_a_decision_of_a_newer_rule_is_the_operators_and_is_not_left_out_l
         ("parameters", {"rule": "lines-v1"}, "registry.newer"),
     ],
 )
-def test_what_only_a_newer_release_knows_is_read_and_never_written(kind: str, body: Mapping[str, object], code: str) -> None:
+def test_members_of_newer_releases_are_read_and_never_written(kind: str, body: Mapping[str, object], code: str) -> None:
     leaf = newer_leaf(with_echo(), kind, body)
     with pytest.raises(Malformed) as refused:
         statement.parse(leaf)
     assert refused.value.code == code
-    made = statement.read(leaf)
-    assert (made.type, made.leaf) == (kind, leaf)
-    assert isinstance(made.body, kinds.Newer)
+    record = statement.read(leaf)
+    assert (record.type, record.leaf) == (kind, leaf)
+    assert isinstance(record.body, kinds.Newer)
     with pytest.raises(KeyError):
-        statement.draft(made.body, log=ORIGIN, by=(OPERATOR.key_id,), issued=0)
+        statement.draft(record.body, log=ORIGIN, by=(OPERATOR.key_id,), issued=0)
 
 
 WRONG: list[tuple[str, dict[str, object], tuple[str, ...]]] = [
@@ -141,7 +140,7 @@ WRONG: list[tuple[str, dict[str, object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("kind", "body", "critical"), WRONG)
-def test_a_statement_that_no_release_writes_is_refused_by_every_reader(
+def test_a_statement_of_no_release_is_refused_by_every_reader(
     kind: str, body: Mapping[str, object], critical: Sequence[str]
 ) -> None:
     for read in (statement.parse, statement.read, statement.understand):
@@ -169,11 +168,11 @@ async def outcome(registry: SimulatedRegistry, home: Path) -> tuple[str, set[str
     async with fetcher(registry, home) as agent:
         try:
             await agent.fetch(uri_of(), fresh=True)
-            said = ""
+            text = ""
         except VerificationFailed as failure:
-            said = f"{failure.step.value} {failure.code}"
+            text = f"{failure.step.value} {failure.code}"
         (view,) = await agent.topic(TOPIC)
-        return said, {protocol.uri for protocol in view.protocols}
+        return text, {protocol.uri for protocol in view.protocols}
 
 
 BOBS = uri_of(signer=BOB)
@@ -192,16 +191,17 @@ NEWER: list[tuple[type[kinds.Body], dict[str, object], tuple[str, ...], str, set
 ]
 
 
+@pytest.mark.threat(400)
 @pytest.mark.sample(4)
-@pytest.mark.parametrize(("kind", "members", "critical", "said", "listed"), NEWER)
-async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
-    kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], said: str, listed: set[str], tmp_path: Path
+@pytest.mark.parametrize(("kind", "members", "critical", "reason", "listed"), NEWER)
+async def test_a_statement_without_use_disables_its_subject_alone(
+    kind: type[kinds.Body], members: dict[str, object], critical: tuple[str, ...], reason: str, listed: set[str], tmp_path: Path
 ) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)
     registry.add(kinds.Status(uri_of(), "active"), ALICE)
     changed = newer(registry, indexes(registry, kind)[0], members, critical)
-    assert await outcome(changed, tmp_path) == (said, listed)
+    assert await outcome(changed, tmp_path) == (reason, listed)
     replay = Replay(lambda digest: changed.blobs[digest])
     if not critical and "state" not in members:
         for leaf in changed.leaves:
@@ -217,27 +217,30 @@ async def test_a_statement_without_use_takes_its_subject_alone_out_of_use(
     assert f"Leaf {index}" in stopped.value.message
 
 
+@pytest.mark.threat(400)
 async def test_an_unknown_status_of_a_handler_takes_the_handler_back(tmp_path: Path) -> None:
     registry = with_echo()
-    (attached,) = (made.body for _, made in registry.shown() if isinstance(made.body, kinds.Handler))
+    (attached,) = (statement.body for _, statement in registry.shown() if isinstance(statement.body, kinds.Handler))
     registry.add(kinds.Status(uri_of(), "active", wheel=attached.wheel.sha256), ALICE)
     changed = newer(registry, indexes(registry, kinds.Status)[0], {"state": "archived"})
     assert await outcome(changed, tmp_path) == ("9 registry.newer", {uri_of()})
 
 
+@pytest.mark.threat(400)
 @pytest.mark.parametrize(
-    ("body", "said", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
+    ("body", "reason", "listed"), [({"uri": uri_of()}, "4 registry.newer", {BOBS}), ({"uri": BOBS}, "", {uri_of()})]
 )
 async def test_a_critical_type_stands_for_its_subject(
-    body: Mapping[str, object], said: str, listed: set[str], tmp_path: Path
+    body: Mapping[str, object], reason: str, listed: set[str], tmp_path: Path
 ) -> None:
     registry = with_echo()
     registry.publish(signer=BOB)
     index = registry.force(newer_leaf(registry, "recall", body, critical=["type"]))
     registry.tamper = with_leaf(registry, index)
-    assert await outcome(registry, tmp_path) == (said, listed)
+    assert await outcome(registry, tmp_path) == (reason, listed)
 
 
+@pytest.mark.threat(400)
 async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) -> None:
     registry = with_echo()
     registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"all": True}, critical=["type"])))
@@ -252,7 +255,7 @@ async def test_a_critical_type_without_a_subject_stands_for_all(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("recommended", "fix"), [("9.1", "Upgrade to 9.1,"), ("0.0.1", "Install a newer release."), ("9\x1b[2J", "Install a newer")]
 )
-async def test_the_error_names_the_release_that_the_registry_recommends(recommended: str, fix: str, tmp_path: Path) -> None:
+async def test_the_error_names_the_recommended_release(recommended: str, fix: str, tmp_path: Path) -> None:
     registry = with_echo()
     registry.recommended = recommended
     registry.tamper = with_leaf(registry, registry.force(newer_leaf(registry, "recall", {"uri": uri_of()}, critical=["type"])))
@@ -265,6 +268,11 @@ async def test_the_error_names_the_release_that_the_registry_recommends(recommen
         with pytest.raises(VerificationFailed) as failure:
             await agent.topic(TOPIC)
         assert failure.value.code == "registry.newer" and failure.value.fix.startswith(fix)
+    registry.tamper = SimulatedRegistry.tamper
+    with pytest.raises(Malformed) as audited:
+        await audit(NAME, tmp_path / "log", tmp_path, registry.network(), progress=lambda *_: None)
+    assert audited.value.code == "registry.newer"
+    assert ("Upgrade to" in audited.value.fix) == (recommended == "9.1")
 
 
 async def test_what_rests_on_an_unknown_grant_is_unknown(tmp_path: Path) -> None:
@@ -283,9 +291,9 @@ async def test_a_status_that_is_unknown_is_not_hidden_later(tmp_path: Path) -> N
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
-    made = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
-    index = registry.force(remade(made, {"state": "archived"}, ALICE))
-    registry.meant[index] = made
+    statement = signed(kinds.Status(uri_of(), "active"), ALICE, issued=registry.now)
+    index = registry.force(remade(statement, {"state": "archived"}, ALICE))
+    registry.meant[index] = statement
     async with fetcher(registry, tmp_path) as agent:
         await agent.topic(TOPIC)
         # What the memory learned ends the stored proof, although that is young enough.

@@ -36,10 +36,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path / "home" / "nonces")
-    yield made
-    if made.memory:
-        made.memory.close()
+    machine = Machine(tmp_path / "home" / "nonces")
+    yield machine
+    if machine.memory:
+        machine.memory.close()
 
 
 def refused(accept: Callable[[], None]) -> str:
@@ -108,8 +108,8 @@ def test_a_line_that_was_cut_off_was_not_accepted(machine: Machine) -> None:
     whole = machine.path.read_bytes()
     machine.start().accept(ALICE, "b", NOW)
     last = machine.path.read_bytes()[len(whole) :]
-    for kept in (1, 11, len(last) - 1):
-        machine.path.write_bytes(whole + last[:kept])
+    for length in (1, 11, len(last) - 1):
+        machine.path.write_bytes(whole + last[:length])
         memory = machine.start()
         assert refused(lambda memory=memory: memory.accept(ALICE, "a", NOW)) == "authentication.replayed"  # type: ignore[misc]
         memory.accept(ALICE, "b", NOW)
@@ -129,9 +129,7 @@ def test_a_line_that_was_cut_off_was_not_accepted(machine: Machine) -> None:
         lambda data: data + b"\xff\n",
     ],
 )
-def test_after_a_power_failure_or_damage_everything_until_now_is_refused_and_a_minute_later_all_is_well(
-    machine: Machine, damage: Callable[[bytes], bytes]
-) -> None:
+def test_after_damage_everything_is_refused_for_a_minute(machine: Machine, damage: Callable[[bytes], bytes]) -> None:
     machine.start().accept(ALICE, "a", NOW + 30)
     machine.path.write_bytes(damage(machine.path.read_bytes()))
     machine.start()
@@ -150,7 +148,7 @@ def test_a_new_file_refuses_what_was_signed_before_it(tmp_path: Path) -> None:
     memory.close()
 
 
-def test_a_system_without_a_name_for_its_boot_waits_at_every_start(machine: Machine) -> None:
+def test_a_system_without_boot_id_waits_at_every_start(machine: Machine) -> None:
     machine.boot = "-"
     machine.start()
     assert refused(lambda: machine.start().accept(ALICE, "a", NOW + FUTURE)) == "authentication.time"

@@ -148,7 +148,7 @@ def test_a_roll_has_room_for_the_heaviest_and_everybody_counts(monkeypatch: pyte
     replayed(log).check_checkpoint(log.head())
 
 
-def test_keys_subdomains_and_domains_that_nobody_vouches_for_weigh_nothing() -> None:
+def test_unvouched_keys_and_domains_weigh_nothing() -> None:
     log = open_log()
     document, other = log.publish(log.agents[0], "one"), log.publish(log.agents[1], "two")
     mixed(log, document)
@@ -188,7 +188,7 @@ def test_a_granted_did_shares_the_weight_of_its_domain() -> None:
     assert (voice["principal"], voice["ballots"], voice["counts"]) == (ANCHORS[0], 2, str(ONE // 2))
 
 
-def test_silent_principals_count_by_what_they_do_with_those_they_vouch_for() -> None:
+def test_silent_principals_count_by_their_vouchees() -> None:
     log = open_log(acquainted_epochs=1)
     document, other = log.publish(log.agents[0], "one"), log.publish(log.agents[1], "two")
     for agent, friend in zip(log.agents, (*log.agents[1:], log.agents[0]), strict=True):
@@ -227,9 +227,9 @@ def test_from_a_development_electorate_to_an_open_one() -> None:
     log.agents = tuple(map(domain_signer, ANCHORS))
     document = log.publish(log.agents[0], "one")
     mixed(log, document)
-    made = log.add(open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1), log.operator)
+    statement = log.add(open_parameters(ANCHORS, SUFFIX_LIST, epoch_seconds=1), log.operator)
     first, second = (log.close()[0] for _ in range(2))
-    assert (first.electorate, second.electorate, second.parameters) == ("development", "open", made.id)
+    assert (first.electorate, second.electorate, second.parameters) == ("development", "open", statement.id)
     replayed(log).check_checkpoint(log.head())
 
 

@@ -95,7 +95,7 @@ class OddError(Exception):
         (raising(PeerOperationError(404, SECRET, None)), (404, 502), 502, "operation.upstream", "Another agent"),
     ],
 )
-def test_a_failure_has_a_status_for_the_caller_and_a_code_for_the_operator(
+def test_a_failure_has_a_status_and_an_operators_code(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     function: Function,
@@ -109,13 +109,13 @@ def test_a_failure_has_a_status_for_the_caller_and_a_code_for_the_operator(
     assert (error.status, error.code) == (status, f"operation.{status}")
     assert sentence in error.message
     assert SECRET not in str(error)
-    said = TRACE.search(error.message)
-    assert said is not None
-    lines = [record.getMessage() for record in caplog.records if said[1] in record.getMessage()]
+    results = TRACE.search(error.message)
+    assert results is not None
+    lines = [record.getMessage() for record in caplog.records if results[1] in record.getMessage()]
     assert len(lines) == 1
     assert all(part in lines[0] for part in (code, "greet", "did:wba:guest.example"))
     event = events[0]
-    assert (event.name, event.status, event.operation, event.trace_id) == (code, code, "greet", said[1])
+    assert (event.name, event.status, event.operation, event.trace_id) == (code, code, "greet", results[1])
     assert (event.role, event.peer) == ("responder", "did:wba:guest.example")
 
 

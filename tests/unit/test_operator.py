@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Operator:
+def operator(tmp_path: Path) -> Operator:
     return create_operator(tmp_path / "keys", ORIGIN)
 
 
@@ -34,14 +34,14 @@ def refusal(directory: Path) -> str:
     return refused.value.code
 
 
-def test_what_is_made_is_what_is_loaded(made: Operator, tmp_path: Path) -> None:
+def test_what_is_made_is_what_is_loaded(operator: Operator, tmp_path: Path) -> None:
     again = load_operator(tmp_path / "keys")
-    assert (again.log_key, again.clock_key, again.did) == (made.log_key, made.clock_key, made.did)
-    assert again.trusted_root == made.trusted_root
-    assert (made.origin, made.log_key.name, made.clock_key.name) == (ORIGIN, ORIGIN, f"{ORIGIN}/clock")
+    assert (again.log_key, again.clock_key, again.did) == (operator.log_key, operator.clock_key, operator.did)
+    assert again.trusted_root == operator.trusted_root
+    assert (operator.origin, operator.log_key.name, operator.clock_key.name) == (ORIGIN, ORIGIN, f"{ORIGIN}/clock")
 
 
-def test_nobody_else_reads_a_key_and_nothing_else_is_left(made: Operator, tmp_path: Path) -> None:
+def test_nobody_else_reads_a_key_and_nothing_else_is_left(operator: Operator, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["keys"]
     assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
     files = [path for path in (tmp_path / "keys").rglob("*") if path.is_file()]
@@ -49,26 +49,26 @@ def test_nobody_else_reads_a_key_and_nothing_else_is_left(made: Operator, tmp_pa
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_two_logs_share_no_key(made: Operator, tmp_path: Path) -> None:
+def test_two_logs_share_no_key(operator: Operator, tmp_path: Path) -> None:
     other = create_operator(tmp_path / "other", ORIGIN)
-    assert other.did != made.did
-    assert other.log_key.seed not in (made.log_key.seed, made.clock_key.seed, other.clock_key.seed)
+    assert other.did != operator.did
+    assert other.log_key.seed not in (operator.log_key.seed, operator.clock_key.seed, other.clock_key.seed)
 
 
-def test_its_first_statements_begin_a_log(made: Operator) -> None:
-    genesis = made.state(made.genesis(), issued=NOW)
+def test_its_first_statements_begin_a_log(operator: Operator) -> None:
+    genesis = operator.state(operator.genesis(), issued=NOW)
     facts = admit.admit({}, genesis, 0)
-    parameters = made.state(development_parameters(), issued=NOW)
+    parameters = operator.state(development_parameters(), issued=NOW)
     facts |= admit.admit(facts, parameters, 1)
     log = facts["log"]
     assert isinstance(log, LogFact)
-    assert (log.origin, log.operator, log.parameters) == (ORIGIN, made.did, parameters.statement.id)
-    assert made.genesis().trusted_root == hashlib.sha256(made.trusted_root).hexdigest()
+    assert (log.origin, log.operator, log.parameters) == (ORIGIN, operator.did, parameters.statement.id)
+    assert operator.genesis().trusted_root == hashlib.sha256(operator.trusted_root).hexdigest()
 
 
 @pytest.mark.threat(91)
 @pytest.mark.parametrize("name", ["log.key", "clock.key", "operator.json", "authority/ca.key.pem"])
-def test_each_key_must_be_there_and_secret(made: Operator, tmp_path: Path, name: str) -> None:
+def test_each_key_must_be_there_and_secret(operator: Operator, tmp_path: Path, name: str) -> None:
     path = tmp_path / "keys" / name
     path.chmod(0o640)
     assert refusal(tmp_path / "keys") in ("keys.damaged", "identity.file")
@@ -77,18 +77,18 @@ def test_each_key_must_be_there_and_secret(made: Operator, tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"PRIVATE+KEY+x", b"no key at all\n"])
-def test_a_damaged_key_is_noticed(made: Operator, tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_key_is_noticed(operator: Operator, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "keys" / "log.key").write_bytes(content)
     assert refusal(tmp_path / "keys") == "keys.damaged"
 
 
-def test_keys_of_two_logs_do_not_mix(made: Operator, tmp_path: Path) -> None:
+def test_keys_of_two_logs_do_not_mix(operator: Operator, tmp_path: Path) -> None:
     create_operator(tmp_path / "other", "other.example")
     (tmp_path / "other" / "clock.key").replace(tmp_path / "keys" / "clock.key")
     assert refusal(tmp_path / "keys") == "keys.damaged"
 
 
-def test_a_log_key_is_no_clock_key(made: Operator, tmp_path: Path) -> None:
+def test_a_log_key_is_no_clock_key(operator: Operator, tmp_path: Path) -> None:
     log_key, clock_key = tmp_path / "keys" / "log.key", tmp_path / "keys" / "clock.key"
     one, two = log_key.read_bytes(), clock_key.read_bytes()
     log_key.write_bytes(two)
@@ -101,14 +101,14 @@ def test_an_empty_directory_holds_no_log(tmp_path: Path) -> None:
         load_operator(tmp_path)
 
 
-def test_making_them_twice_is_an_error_and_changes_nothing(made: Operator, tmp_path: Path) -> None:
+def test_making_them_twice_is_an_error_and_changes_nothing(operator: Operator, tmp_path: Path) -> None:
     with pytest.raises(OSError):
         create_operator(tmp_path / "keys", ORIGIN)
-    assert load_operator(tmp_path / "keys").did == made.did
+    assert load_operator(tmp_path / "keys").did == operator.did
     assert [path.name for path in tmp_path.iterdir()] == ["keys"]
 
 
-def test_an_untrusted_key_never_shows_its_seed(made: Operator, tmp_path: Path) -> None:
+def test_an_untrusted_key_never_shows_its_seed(operator: Operator, tmp_path: Path) -> None:
     path = tmp_path / "keys" / "log.key"
     path.write_bytes(path.read_bytes()[:-6] + b"\n")
     with pytest.raises(Untrusted) as refused:
@@ -116,13 +116,13 @@ def test_an_untrusted_key_never_shows_its_seed(made: Operator, tmp_path: Path) -
     assert "PRIVATE" not in str(refused.value)
 
 
-def test_a_node_takes_the_key_of_its_messages_from_a_folder_that_was_copied_later(tmp_path: Path, made: Operator) -> None:
+def test_a_node_takes_its_key_from_a_folder_copied_later(tmp_path: Path, operator: Operator) -> None:
     directory = tmp_path / "keys"
-    rotations = Rotations(directory, made)
-    assert rotations.secret(made.first_keys) == made.log_key.seed
+    rotations = Rotations(directory, operator)
+    assert rotations.secret(operator.first_keys) == operator.log_key.seed
     prepare(directory, ["log"])
     (new,) = load_operator(directory).next
-    keys = LogKeys((*made.first_keys.terms, KeyTerm(new.verifier, made.clock_key.verifier, 3, 9)))
+    keys = LogKeys((*operator.first_keys.terms, KeyTerm(new.verifier, operator.clock_key.verifier, 3, 9)))
     assert rotations.secret(keys) == new.seed
     shutil.rmtree(directory / "next")
-    assert Rotations(directory, made).secret(keys) == made.log_key.seed
+    assert Rotations(directory, operator).secret(keys) == operator.log_key.seed

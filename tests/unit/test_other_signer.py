@@ -43,11 +43,11 @@ class Places:
 
 @pytest.fixture
 def places() -> Iterator[Places]:
-    shown: dict[str, bytes] = {}
+    notes: dict[str, bytes] = {}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            note = shown.get(self.path)
+            note = notes.get(self.path)
             self.send_response(200 if note else 404)
             self.end_headers()
             self.wfile.write(note or b"")
@@ -56,7 +56,7 @@ def places() -> Iterator[Places]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        yield Places(f"http://127.0.0.1:{server.server_port}", shown)
+        yield Places(f"http://127.0.0.1:{server.server_port}", notes)
         server.shutdown()
 
 
@@ -99,7 +99,7 @@ async def code(registry: Registry) -> str:
 @pytest.mark.threat(331)
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("record", [False, True])
-async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
+async def test_a_restored_copy_waits_for_the_living_registry(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places, record: bool
 ) -> None:
     async with copied(first, tmp_path, postgres, places, record=record) as settings:
@@ -124,7 +124,7 @@ async def test_a_restored_copy_waits_until_the_living_registry_has_ended(
 
 
 @pytest.mark.threat(331)
-async def test_a_registry_that_was_replaced_stops_and_a_fork_is_never_continued(
+async def test_a_replaced_registry_stops_and_forks_are_refused(
     first: Registry, tmp_path: Path, web: Web, postgres: Postgres, places: Places
 ) -> None:
     async with copied(first, tmp_path, postgres, places) as settings, places.open(settings, web) as second:
@@ -164,9 +164,9 @@ async def test_a_start_with_an_old_head_asks_the_witnesses(
         restored.restored.unlink()
         witness = SignerKey("w1.example", KeyType.COSIGNATURE, bytes(32)).verifier
         settings = replace(restored, witnesses=(WitnessName(places.url, witness),))
-        shown, older = f"/{hex_digest(first.origin.encode())}/checkpoint", first.head.note
+        checkpoint_path, older = f"/{hex_digest(first.origin.encode())}/checkpoint", first.head.note
         await log(first, grant(WRITER, 1), WRITER)
-        places.shown[shown] = first.head.note
+        places.shown[checkpoint_path] = first.head.note
         async with places.open(settings, web) as second:
             assert await code(second) == "log.signed-elsewhere"
             assert second.head.size == first.head.size - 1
@@ -174,6 +174,6 @@ async def test_a_start_with_an_old_head_asks_the_witnesses(
                 await second.check_ready()
             assert "4 leaves of this log, and 3 were signed here" in behind.value.message
         # A head of its own record at the witness, and at the base URL a note that this log did not sign.
-        places.shown |= {shown: older, "/checkpoint": older.replace(b"\n3\n", b"\n9\n")}
+        places.shown |= {checkpoint_path: older, "/checkpoint": older.replace(b"\n3\n", b"\n9\n")}
         async with places.open(settings, web) as second:
             assert await second.is_ready()

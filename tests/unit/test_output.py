@@ -21,8 +21,8 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp.exe\u2028\x9b31m\U000e0001"
 
 def shown(capsys: pytest.CaptureFixture[str]) -> str:
     """All that was printed, without its line ends."""
-    said, errors = capsys.readouterr()
-    return (said + errors).replace("\n", "")
+    output, errors = capsys.readouterr()
+    return (output + errors).replace("\n", "")
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -30,10 +30,10 @@ def test_nothing_that_is_printed_works_on_the_terminal(as_json: bool, capsys: py
     output = Output(as_json)
     output.say(f"First {HOSTILE}\nsecond line")
     output.result({"text": f"数 {HOSTILE}"}, f"Result {HOSTILE}")
-    said = capsys.readouterr().out
-    assert said.replace("\n", "").isprintable()
-    assert (json.loads(said) == {"text": f"数 {HOSTILE}"}) if as_json else ("\nsecond line\n" in said)
-    assert ("数" in said) is as_json
+    printed_text = capsys.readouterr().out
+    assert printed_text.replace("\n", "").isprintable()
+    assert (json.loads(printed_text) == {"text": f"数 {HOSTILE}"}) if as_json else ("\nsecond line\n" in printed_text)
+    assert ("数" in printed_text) is as_json
     output.error(Refused("some.code", HOSTILE, fix=HOSTILE))
     text = shown(capsys)
     assert text.isprintable() and "some.code" in text
@@ -64,10 +64,10 @@ def test_a_failed_step_has_the_data_of_its_cause(capsys: pytest.CaptureFixture[s
 
 
 def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = SearchResult(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
+    summary = SearchResult(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
 
     async def search(client: RegistryClient, words: str, **options: object) -> Page:
-        return Page((found,))
+        return Page((summary,))
 
     monkeypatch.setattr(RegistryClient, "search", search)
     monkeypatch.setattr(Options, "trusted", lambda options: _Trusted())

@@ -75,15 +75,15 @@ def calls(work: Callable[[], _T]) -> tuple[int, _T]:
 
 
 @pytest.mark.threat(279)
-def test_a_manifest_that_repeats_long_definitions_becomes_no_large_page(renderer: Renderer) -> None:
+def test_repeated_definitions_make_no_large_page(renderer: Renderer) -> None:
     size = len(json.dumps(repeating(NAMES[0])))
     names = NAMES[: MAX_MANIFEST // (2 * size)]
     every = [check_schema(repeating(name), name) for name in names]
     check_together([*every, *every])
-    shown = protocol.shown_operations(
+    operations = protocol.shown_operations(
         package(*(operation(name, dict(schema)) for name, schema in zip(names, every, strict=True)))
     )
-    html = renderer.text("operations.html", {"package": package(), "operations": shown})
+    html = renderer.text("operations.html", {"package": package(), "operations": operations})
     assert len(names) > 12 and len(html) < MAX_PART
     assert b"Only the first" in html and b"too long to be shown here" in html
     assert all(f"operation-{name}".encode() in html for name in names)
@@ -92,8 +92,8 @@ def test_a_manifest_that_repeats_long_definitions_becomes_no_large_page(renderer
 @pytest.mark.threat(279)
 def test_many_long_errors_are_cut(renderer: Renderer) -> None:
     errors = [(number, "<" * 2_000) for number in range(2_000)]
-    shown = protocol.shown_operations(package(operation("ask", errors=errors)))
-    html = renderer.text("operations.html", {"package": package(), "operations": shown})
+    operations = protocol.shown_operations(package(operation("ask", errors=errors)))
+    html = renderer.text("operations.html", {"package": package(), "operations": operations})
     assert len(html) < 100_000 and f"Only the first {protocol.MAX_ERRORS} errors".encode() in html
 
 
@@ -107,9 +107,9 @@ def test_usual_tables_are_whole() -> None:
 def test_the_facts_about_changed_operations_are_bounded() -> None:
     old = package(*(operation(name, repeating("a")) for name in NAMES))
     new = package(*(operation(name, repeating("b"), timeout=2) for name in NAMES))
-    found = operation_changes(old.operations, new.operations)
-    facts = [fact.text for change in found for fact in change.facts]
-    assert len(found) == len(NAMES) and comparison.MAX_CHANGED <= len(facts) <= comparison.MAX_CHANGED + len(NAMES)
+    changes = operation_changes(old.operations, new.operations)
+    facts = [fact.text for change in changes for fact in change.facts]
+    assert len(changes) == len(NAMES) and comparison.MAX_CHANGED <= len(facts) <= comparison.MAX_CHANGED + len(NAMES)
     assert max(map(len, facts)) <= comparison.MAX_FACT + 1
     longer = [(number, f"{number} {'x' * 2_000}") for number in range(100)]
     (change,) = operation_changes([operation("ask")], [operation("ask", errors=longer)])
@@ -117,10 +117,10 @@ def test_the_facts_about_changed_operations_are_bounded() -> None:
 
 
 @pytest.mark.threat(279)
-def test_the_words_of_few_lines_are_compared_also_within_one_difference() -> None:
+def test_words_of_few_lines_are_compared_within_a_difference() -> None:
     old = "\n".join(f"line {number} of the old text" for number in range(1_400)).encode()
-    count, found = calls(lambda: compare(old, old.replace(b"old", b"new")))
-    marked = [row for row in found.rows if row.kind == "changed" and len(row.before) > 1]
+    count, comparison = calls(lambda: compare(old, old.replace(b"old", b"new")))
+    marked = [row for row in comparison.rows if row.kind == "changed" and len(row.before) > 1]
     assert len(marked) == MAX_WORD_ROWS
     few, _ = calls(lambda: compare(old[: len(old) // 7], old[: len(old) // 7].replace(b"old", b"new")))
     assert count < 2 * few, "lines beyond the bound are compared as a whole"
@@ -141,7 +141,7 @@ def initiator(candidates: object) -> str:
 
 
 @pytest.mark.threat(279)
-def test_a_transcript_of_many_candidates_or_steps_becomes_no_large_page(renderer: Renderer) -> None:
+def test_many_candidates_or_steps_make_no_large_page(renderer: Renderer) -> None:
     head, first, *_ = map(json.loads, examples()["agreed"]["transcript"].splitlines())
     tick = {"note": "tick" * 10_000, "with": {}, "at": 1.0, "did": []}
     steps = [{**tick, "note": f"t{number}"} for number in range(3_000)]
@@ -152,8 +152,8 @@ def test_a_transcript_of_many_candidates_or_steps_becomes_no_large_page(renderer
         (sealed(head, first, *steps), "2,900 more steps are not shown."),
         (sealed(head, first, tick), "tick"),
     ):
-        given = {"transcript": "", "first": "", "second": ""}
-        context = {"titles": TITLES, "given": given, "problem": None, "shown": replay.replay({"transcript": transcript})}
+        inputs = {"transcript": "", "first": "", "second": ""}
+        context = {"titles": TITLES, "given": inputs, "problem": None, "shown": replay.replay({"transcript": transcript})}
         html = renderer.text("replay.html", context)
         assert len(html) < 60_000 and text.encode() in html
     with pytest.raises(Malformed):

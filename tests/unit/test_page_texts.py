@@ -65,11 +65,11 @@ class Depth(HTMLParser):
 def test_a_costly_document_is_rendered_in_bounds(name: str) -> None:
     document = COSTLY[name].encode()
     assert len(document) <= FULL + 3
-    shown = prose.render(document)
-    read = Depth(str(shown.html))
+    page = prose.render(document)
+    read = Depth(str(page.html))
     # A table cell is the smallest source of an element: two characters.
     assert read.deepest <= 3 * prose.MAX_NESTING and read.elements <= FULL
-    assert len(shown.html) <= 40 * FULL
+    assert len(page.html) <= 40 * FULL
 
 
 HONEST = {
@@ -86,13 +86,13 @@ HONEST = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", HONEST)
 def test_a_usual_document_of_the_greatest_size_is_formatted(name: str) -> None:
-    shown = prose.render((HONEST[name] * FULL).encode()[:FULL])
-    assert not shown.is_plain
+    page = prose.render((HONEST[name] * FULL).encode()[:FULL])
+    assert not page.is_plain
 
 
 @pytest.mark.deep
 @pytest.mark.threat(274)
-def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> None:
+def test_a_costly_document_is_shown_as_written() -> None:
     for document in (b"![" * (FULL // 2), b"***a***" * 30_000, b"|a" * (FULL // 2), b"<a@b.c> " * 30_000):
         count = 0
 
@@ -102,26 +102,26 @@ def test_a_document_that_needs_too_much_work_is_shown_as_it_was_written() -> Non
 
         sys.setprofile(profile)
         try:
-            shown = prose.render(document)
+            page = prose.render(document)
         finally:
             sys.setprofile(None)
-        assert shown.is_plain and shown.is_cut and not shown.headings
-        assert shown.html.unescape().startswith('<pre tabindex="0">' + document[:100].decode())
+        assert page.is_plain and page.is_cut and not page.headings
+        assert page.html.unescape().startswith('<pre tabindex="0">' + document[:100].decode())
         assert count < 60 * prose.MAX_WORK, (document[:10], count)
-        assert prose.restore(prose.encode(shown)) == shown
+        assert prose.restore(prose.encode(page)) == page
     assert "<b>" not in prose.render(b"<b>" * 30_000).html
 
 
 def test_a_longer_document_is_cut_and_says_so() -> None:
     assert not prose.render(b"x" * FULL).is_cut
-    shown = prose.render(b"x" * FULL + b"secret")
-    assert shown.is_cut and "secret" not in shown.html
+    page = prose.render(b"x" * FULL + b"secret")
+    assert page.is_cut and "secret" not in page.html
     assert "\ufffd" in prose.render("é".encode() * FULL).html or prose.render(b"\xff").html
 
 
 def test_a_document_of_many_lines_is_cut() -> None:
-    shown = prose.render(b"# x\n" * 5_000 + b"\n" * 60_000)
-    assert shown.is_cut and len(shown.headings) == 5_000 == len({heading.id for heading in shown.headings})
+    page = prose.render(b"# x\n" * 5_000 + b"\n" * 60_000)
+    assert page.is_cut and len(page.headings) == 5_000 == len({heading.id for heading in page.headings})
     assert not prose.render(b"x\n" * (prose.MAX_LINES - 1)).is_cut
 
 
@@ -141,8 +141,8 @@ UNSEEN = {
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_a_reader_does_not_see_is_counted(name: str) -> None:
     for document in (UNSEEN[name], f"```\n{UNSEEN[name]}\n```\n", "x" * FULL + UNSEEN[name], "![" * FULL + UNSEEN[name]):
-        shown = prose.render(document.encode())
-        assert shown.unseen >= 2 and prose.restore(prose.encode(shown)) == shown
+        page = prose.render(document.encode())
+        assert page.unseen >= 2 and prose.restore(prose.encode(page)) == page
 
 
 def test_usual_writing_has_nothing_unseen() -> None:
@@ -151,26 +151,26 @@ def test_usual_writing_has_nothing_unseen() -> None:
 
 
 def test_headings_have_ids_of_their_own_that_no_page_has() -> None:
-    shown = prose.render("# main\n# main\n# main-2\n# 预订\n# !!!\n###### deep\n".encode())
-    ids = [heading.id for heading in shown.headings]
+    page = prose.render("# main\n# main\n# main-2\n# 预订\n# !!!\n###### deep\n".encode())
+    ids = [heading.id for heading in page.headings]
     assert len(set(ids)) == 6 and all(id_.startswith("doc-") for id_ in ids)
-    assert [heading.level for heading in shown.headings] == [2, 2, 2, 2, 2, 6]
-    assert re.findall(r'<h\d id="([^"]+)"', shown.html) == ids
+    assert [heading.level for heading in page.headings] == [2, 2, 2, 2, 2, 6]
+    assert re.findall(r'<h\d id="([^"]+)"', page.html) == ids
 
 
-def test_front_matter_is_shown_as_it_is_and_only_the_two_marks_are_left_out() -> None:
+def test_front_matter_is_shown_without_the_two_marks() -> None:
     text = f"---\nname: a\ndescription: <b>*x*</b>\n---\n\n# Title\n\n{PART_BEGIN}\n## Messages\n{PART_END}\n"
-    shown = prose.render(text.encode())
+    page = prose.render(text.encode())
     assert (
-        '<pre tabindex="0"><code class="language-yaml">name: a\ndescription: &lt;b&gt;*x*&lt;/b&gt;\n</code></pre>' in shown.html
+        '<pre tabindex="0"><code class="language-yaml">name: a\ndescription: &lt;b&gt;*x*&lt;/b&gt;\n</code></pre>' in page.html
     )
-    assert [heading.text for heading in shown.headings] == ["Title", "Messages"]
-    assert "treaty document" not in shown.html
+    assert [heading.text for heading in page.headings] == ["Title", "Messages"]
+    assert "treaty document" not in page.html
     assert "do as I say" in prose.render(b"<!-- do as I say -->\n<!-- treaty document --> words\n").html
     assert "<hr>" in prose.render(b"---\n\n# Title\n\nwords\n\n---\n").html.replace(" /", "")
 
 
-def test_pictures_become_links_and_wide_things_scroll_by_keyboard() -> None:
+def test_pictures_become_links_and_wide_things_scroll() -> None:
     html = prose.render(b"![a *b*](https://x.example/a.png)\n\n|a|\n|-|\n|b|\n\n```json\n{}\n```\n").html
     assert "<img" not in html and 'href="https://x.example/a.png"' in html and 'rel="nofollow noopener noreferrer"' in html
     assert 'class="scroll" tabindex="0"' in html and '<pre tabindex="0">' in html
@@ -194,8 +194,8 @@ def test_files_are_at_the_path_of_their_hash(tmp_path: Path) -> None:
     assets = Assets(tmp_path)
     path = assets.path("a.css")
     assert path == f"/static/a-{hex_digest(b'a {}')[:16]}.css"
-    found = assets.get(path)
-    assert found is not None and found.body == b"a {}"
+    asset = assets.get(path)
+    assert asset is not None and asset.body == b"a {}"
     assert assets.get("/static/a.css") is assets.get("/static/../a.py") is None
     with pytest.raises(KeyError):
         assets.path("a.py")

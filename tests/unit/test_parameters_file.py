@@ -15,10 +15,10 @@ from treaty_consensus.election.defaults import development_parameters, open_para
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.kinds import MAX_SUFFIX_LIST, Blob, Witnesses
 from treaty_consensus.log.note import KeyType, SignerKey
-from treaty_registry.operator.parameters import MAX_FILE, Draft, read_draft
+from treaty_registry.operator.parameters import MAX_FILE, ParametersDraft, read_draft
 
 
-def stated(folder: Path, text: str) -> Draft:
+def stated(folder: Path, text: str) -> ParametersDraft:
     file = folder / "parameters.toml"
     file.write_text(text)
     return read_draft(file)
@@ -29,27 +29,27 @@ def anchors(*hosts: str) -> str:
 
 
 def test_an_empty_file_is_a_development_electorate(tmp_path: Path) -> None:
-    assert stated(tmp_path, "") == Draft(development_parameters())
+    assert stated(tmp_path, "") == ParametersDraft(development_parameters())
 
 
 def test_what_is_said_stands_and_the_rest_is_filled_up(tmp_path: Path) -> None:
-    made = stated(tmp_path, "horizon_epochs = 7\nover_none = [3, 1]\n[credit]\npairs = 9\n")
+    statement = stated(tmp_path, "horizon_epochs = 7\nover_none = [3, 1]\n[credit]\npairs = 9\n")
     credit = msgspec.structs.replace(development_parameters().credit, pairs=9)
     expected = msgspec.structs.replace(development_parameters(), horizon_epochs=7, over_none=(3, 1), credit=credit)
-    assert made == Draft(expected)
+    assert statement == ParametersDraft(expected)
     assert read_draft(write(tmp_path, 500)) == draft(500)
 
 
 def test_the_installed_suffix_list_is_the_default(tmp_path: Path) -> None:
-    made = stated(tmp_path, f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS)}')
+    statement = stated(tmp_path, f'electorate = "open"\n[reputation]\n{anchors(*ANCHORS)}')
     installed = resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
-    assert made == Draft(open_parameters(ANCHORS, Blob(hex_digest(installed), len(installed))), installed)
+    assert statement == ParametersDraft(open_parameters(ANCHORS, Blob(hex_digest(installed), len(installed))), installed)
 
 
 def test_witnesses_are_listed(tmp_path: Path) -> None:
     key = str(SignerKey("witness.example", KeyType.COSIGNATURE, bytes(32)).verifier)
-    made = stated(tmp_path, f'[witnesses]\nkeys = ["{key}"]\nquorum = 1\n')
-    assert made.parameters.witnesses == Witnesses((key,), 1)
+    statement = stated(tmp_path, f'[witnesses]\nkeys = ["{key}"]\nquorum = 1\n')
+    assert statement.parameters.witnesses == Witnesses((key,), 1)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 
 @simulated
-async def test_an_idle_session_gives_its_worker_up_and_goes_on_in_another() -> None:
+async def test_an_idle_session_resumes_in_another_worker() -> None:
     case = Case(idle=30)
     handler = await case.open()
     assert [await add(handler, 1), await add(handler, 2)] == [1, 3]
@@ -147,7 +147,7 @@ async def test_an_idle_session_gives_its_worker_up_and_goes_on_in_another() -> N
 
 
 @simulated
-async def test_there_are_never_more_workers_than_allowed_and_the_idle_longest_gives_way() -> None:
+async def test_the_longest_idle_worker_gives_way() -> None:
     case = Case(max_workers=2, idle=1000)
     first, second, third = [await case.open() for _ in range(3)]
     assert [worker.alive for worker in case.workers] == [False, True, True]
@@ -177,7 +177,7 @@ async def test_who_waits_for_a_worker_waits_bounded() -> None:
 
 
 @simulated
-async def test_an_event_that_waited_too_long_was_not_delivered_and_may_come_again() -> None:
+async def test_an_event_that_waited_too_long_may_come_again() -> None:
     case = Case(max_workers=1, wait=8)
     passive = await case.open()
     assert await add(passive, 1) == 1
@@ -206,7 +206,7 @@ async def test_so_many_workers_start_at_the_same_time() -> None:
 
 
 @simulated
-async def test_a_session_with_a_call_under_way_keeps_its_worker_while_another_can_give_way() -> None:
+async def test_a_session_with_an_open_call_keeps_its_worker() -> None:
     case = Case(max_workers=2)
     calling, idle = await case.open(), await case.open()
     for handler, worker in zip((calling, idle), case.workers, strict=True):
@@ -221,7 +221,7 @@ async def test_a_session_with_a_call_under_way_keeps_its_worker_while_another_ca
 
 
 @simulated
-async def test_a_stranger_with_many_sessions_delays_another_by_one_start() -> None:
+async def test_a_strangers_sessions_delay_another_by_one_start() -> None:
     case = Case(max_workers=48, starts=1)
     order = list[str]()
 
@@ -239,7 +239,7 @@ async def test_a_stranger_with_many_sessions_delays_another_by_one_start() -> No
 
 @pytest.mark.threat(340)
 @simulated
-async def test_a_network_leaves_workers_for_others_and_exchanges_its_own() -> None:
+async def test_a_network_leaves_workers_for_others() -> None:
     case = Case(max_workers=12)
 
     async def open_for(network: str) -> PassiveHandler:
@@ -264,7 +264,7 @@ async def test_a_network_leaves_workers_for_others_and_exchanges_its_own() -> No
 
 
 @simulated
-async def test_who_waits_gets_the_worker_of_the_first_that_becomes_idle() -> None:
+async def test_a_waiting_session_gets_the_first_idle_worker() -> None:
     case = Case(max_workers=1, wait=8)
     busy = await case.open()
     case.workers[0].seconds = 5
@@ -298,7 +298,7 @@ async def test_who_waits_gets_a_worker_although_all_are_always_busy() -> None:
 
 
 @simulated
-async def test_a_handler_that_cannot_go_on_from_its_snapshot_leaves_no_worker() -> None:
+async def test_a_handler_without_a_usable_snapshot_leaves_no_worker() -> None:
     case = Case(idle=1)
     handler = await case.open()
     await add(handler, 1)
@@ -349,7 +349,7 @@ async def test_a_worker_that_died_between_two_events_is_not_replaced() -> None:
 
 
 @simulated
-async def test_one_without_a_snapshot_keeps_its_worker_while_nobody_waits() -> None:
+async def test_a_session_without_snapshot_keeps_an_unwanted_worker() -> None:
     case = Case(max_workers=2, idle=1)
     handler = await case.open()
     await add(handler, 200)
@@ -404,7 +404,7 @@ async def test_even_if_they_are_always_busy() -> None:
 
 
 @simulated
-async def test_one_that_is_asked_to_give_way_for_somebody_who_left_goes_on() -> None:
+async def test_a_session_goes_on_when_its_successor_left() -> None:
     case = Case(max_workers=1, idle=1000, wait=8)
     hoarder = await case.open()
     await add(hoarder, 200)
@@ -459,7 +459,7 @@ async def test_one_that_is_closed_while_it_is_rebuilt_leaves_no_worker() -> None
 
 
 @simulated
-async def test_one_that_is_cancelled_while_it_is_rebuilt_leaves_no_worker_and_can_be_woken_again() -> None:
+async def test_a_cancelled_rebuild_can_be_repeated() -> None:
     case = Case(idle=1, max_workers=1)
     handler = await case.open()
     await add(handler, 1)
@@ -489,7 +489,7 @@ async def test_workers_in_waiting_count_and_give_way() -> None:
 
 
 @pytest.mark.threat(340)
-def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_messages_of_a_network_share_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     large = Received(peer=PEER, data=b" " * HEAVY + b"1")
 
@@ -516,7 +516,7 @@ def test_large_messages_of_one_network_take_a_processor_each_at_most(monkeypatch
 
 @simulated
 @pytest.mark.threat(379)
-async def test_a_session_with_a_snapshot_of_its_last_event_outlives_its_worker_and_not_a_timer_that_kills_each() -> None:
+async def test_a_fresh_snapshot_outlives_its_worker() -> None:
     case = Case()
     handler = await case.open()
     case.sessions[0].may_go_on = True

@@ -70,31 +70,31 @@ class Domain:
 
 @asynccontextmanager
 async def domain(folder: Path) -> AsyncIterator[Domain]:
-    made = Domain(folder)
-    made.loopback.authority.issue_cert("one.example", "two.example").configure_cert(made.tls)
-    async with made.loopback.serving(made.answer, HOST):
-        yield made
+    domain = Domain(folder)
+    domain.loopback.authority.issue_cert("one.example", "two.example").configure_cert(domain.tls)
+    async with domain.loopback.serving(domain.answer, HOST):
+        yield domain
 
 
-async def test_a_description_is_asked_for_once_a_minute_and_then_by_its_tag(tmp_path: Path) -> None:
+async def test_a_description_is_asked_for_once_a_minute(tmp_path: Path) -> None:
     now = 0.0
     async with domain(tmp_path) as host:
         host.lead_to("one.example", 1)
         discoverer = CachedDiscoverer(host.loopback.network(), clock=lambda: now)
         first = await discoverer.discover(NAME)
-        asked = len(host.loopback.seen)
+        total = len(host.loopback.seen)
         assert await discoverer.discover(NAME) == first
-        assert len(host.loopback.seen) == asked
+        assert len(host.loopback.seen) == total
         now += 61
         assert await discoverer.discover(NAME) == first
-        again = host.loopback.seen[asked:]
+        again = host.loopback.seen[total:]
         assert again and all("if-none-match" in head.lower() for head in again)
         host.lead_to("two.example", 1)
         assert (await discoverer.discover(NAME)).agents[0].address == first.agents[0].address, "still cached"
         assert (await discoverer.discover(NAME, fresh=True)).agents[0].address == "wss://two.example/"
 
 
-async def test_a_host_that_fails_is_asked_again_a_bounded_number_of_times(tmp_path: Path) -> None:
+async def test_a_failing_host_is_asked_a_bounded_number_of_times(tmp_path: Path) -> None:
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -132,17 +132,17 @@ async def test_a_moved_agent_is_found_at_its_new_address(tmp_path: Path) -> None
     await seller.agent.aclose()
 
 
-async def test_another_did_at_a_known_address_is_refused_until_it_is_accepted(tmp_path: Path) -> None:
+async def test_another_did_at_a_known_address_needs_acceptance(tmp_path: Path) -> None:
     seller, impostor, customer = shop(tmp_path), shop(tmp_path, name="impostor"), buyer(tmp_path)
     async with customer.agent, listening(seller) as port:
         url = f"ws://127.0.0.1:{port}"
         assert await call(customer, url) == seller.agent.did
     async with listening(impostor, port):
-        asked: list[ChangedPeer] = []
+        peers: list[ChangedPeer] = []
 
         async def judge(changed: ChangedPeer) -> bool:
-            asked.append(changed)
-            return len(asked) > 1
+            peers.append(changed)
+            return len(peers) > 1
 
         customer = buyer(tmp_path)
         async with customer.agent:
@@ -160,9 +160,9 @@ async def test_another_did_at_a_known_address_is_refused_until_it_is_accepted(tm
             with pytest.raises(Refused):
                 await call(customer, url)
             assert await call(customer, url) == impostor.agent.did
-            assert asked[0] == ChangedPeer(url, ClaimedPeer(seller.agent.did), ClaimedPeer(impostor.agent.did))
+            assert peers[0] == ChangedPeer(url, ClaimedPeer(seller.agent.did), ClaimedPeer(impostor.agent.did))
             assert await call(customer, url) == impostor.agent.did
-            assert len(asked) == 2, "it is pinned now"
+            assert len(peers) == 2, "it is pinned now"
     for party in (seller, impostor):
         await party.agent.aclose()
 
@@ -221,7 +221,7 @@ async def test_connecting_to_an_agent_that_hangs_ends_in_time(tmp_path: Path) ->
     server.close()
 
 
-async def test_a_peer_that_accepts_and_drops_gets_a_bounded_number_of_connections(tmp_path: Path) -> None:
+async def test_a_peer_that_accepts_and_drops_is_retried_boundedly(tmp_path: Path) -> None:
     dropped = 0
 
     def drop(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -256,7 +256,7 @@ class Dying:
         await self.inner.close()
 
 
-async def test_a_peer_whose_handler_always_dies_gets_a_bounded_number_of_attempts(tmp_path: Path) -> None:
+async def test_a_peer_whose_handler_dies_is_retried_boundedly(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)
     seller.runtime.wrap = Dying
     async with customer.agent, listening(seller) as port, customer.agent.peer(f"ws://127.0.0.1:{port}", topic=TOPIC) as peer:
@@ -285,7 +285,7 @@ async def test_closing_a_peer_fails_the_calls_that_wait_for_a_session(tmp_path: 
 
 
 @pytest.mark.parametrize("limits", [({}, {"within": 1.0}), ({"timeout": 1.0}, {})], ids=["call", "connecting"])
-async def test_a_pause_of_this_process_takes_no_time_of_a_call_nor_of_connecting(
+async def test_a_pause_of_the_process_takes_no_time_of_a_call(
     tmp_path: Path, limits: tuple[dict[str, float], dict[str, float]]
 ) -> None:
     seller, customer = shop(tmp_path), buyer(tmp_path)

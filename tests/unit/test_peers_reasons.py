@@ -165,8 +165,8 @@ def test_another_make_says_no_reason() -> None:
     "reason", ['"\\u001b[2J"', "7", "null", '{"a":1}', '["session.idle"]', '"' + "x" * 100_000 + '"', '"<b>a.b</b>"']
 )
 def test_a_hostile_reason_of_code_generation_is_none(reason: str) -> None:
-    said = parse(f'{{"action":"codeGeneration","status":"error","reason":{reason}}}'.encode())
-    assert said == CodeGeneration("error")
+    message = parse(f'{{"action":"codeGeneration","status":"error","reason":{reason}}}'.encode())
+    assert message == CodeGeneration("error")
 
 
 def test_a_refused_hello_may_be_accepted_later() -> None:

@@ -48,11 +48,11 @@ async def test_an_amendment_needs_a_new_pin(amended: SimulatedRegistry, tmp_path
             await agent.topic(TOPIC)
         assert refused.value.code == "decision.constitution"
         assert constitution_of(AFTER) in refused.value.message and "treaty audit" in refused.value.fix
-        known = known_in(tmp_path)
+        names = known_in(tmp_path)
         with pytest.raises(TreatyError) as error:
             await agent.candidates(TOPIC, fresh=True)
         assert error.value.code == "decision.constitution"
-        assert known_in(tmp_path) == known
+        assert known_in(tmp_path) == names
         # The proof of a protocol needs no election.
         verified = await agent.fetch(uri_of(), fresh=True)
         assert verified.election is None
@@ -85,13 +85,13 @@ def test_a_pin_is_read_from_the_file_and_checked(tmp_path: Path) -> None:
 def test_a_proof_may_lack_an_amendment_between_two_parameters() -> None:
     """Bounds refer to the parameters in force, which are not in the bundle when no decision of it needs them."""
     base = replace(open_log().parameters, rule="schulze-margins-v3")
-    made = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
-    made.agents = tuple(map(domain_signer, ANCHORS))
-    made.add(replace(base, quorum_share=5), made.operator)
-    while log_of(made.replay.facts).announced:
-        made.everybody_votes("none")
-        made.close()
-    made.add(replace(base, quorum_share=6), made.operator)
-    kept = (0, 1, len(made.leaves) - 1)
-    replayed = replay(Bundle(b"", tuple(BundledLeaf(index, made.leaves[index], ()) for index in kept), {}))
-    assert [logged.index for logged in replayed] == [*kept]
+    log = LogBuilder(base, replay=Replay(lambda _: SUFFIXES))
+    log.agents = tuple(map(domain_signer, ANCHORS))
+    log.add(replace(base, quorum_share=5), log.operator)
+    while log_of(log.replay.facts).announced:
+        log.everybody_votes("none")
+        log.close()
+    log.add(replace(base, quorum_share=6), log.operator)
+    indexes = (0, 1, len(log.leaves) - 1)
+    replayed = replay(Bundle(b"", tuple(BundledLeaf(index, log.leaves[index], ()) for index in indexes), {}))
+    assert [logged.index for logged in replayed] == [*indexes]

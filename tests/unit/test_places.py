@@ -86,7 +86,7 @@ async def test_one_asker_leaves_as_many_places_as_it_has() -> None:
     assert await take(alone, A, 1) == A
 
 
-def test_a_request_that_waits_too_long_or_is_given_up_leaves_nothing() -> None:
+def test_a_late_or_abandoned_request_leaves_nothing() -> None:
     async def main() -> None:
         places = Places(1)
         assert await places.take() == ""
@@ -103,7 +103,7 @@ def test_a_request_that_waits_too_long_or_is_given_up_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("end", [lambda task: task.cancel(), lambda task: None], ids=["cancelled", "late"])
-def test_a_place_that_is_granted_while_its_caller_gives_up_is_free(end: Callable[[asyncio.Task[str]], object]) -> None:
+def test_a_place_granted_to_a_cancelled_caller_is_free(end: Callable[[asyncio.Task[str]], object]) -> None:
     async def main() -> None:
         places = Places(1)
         await places.take()

@@ -28,11 +28,16 @@ def test_every_family_has_its_status() -> None:
     families = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TreatyError)}
     assert families - {TreatyError} == set(STATUSES)
     for family, status in STATUSES.items():
-        found = problem_of(family("a.code", "What went wrong.", fix="What to do."))
-        assert (found.status, found.code, found.detail, found.fix) == (status, "a.code", "What went wrong.", "What to do.")
-        assert msgspec.json.decode(found.body) == {
+        problem = problem_of(family("a.code", "What went wrong.", fix="What to do."))
+        assert (problem.status, problem.code, problem.detail, problem.fix) == (
+            status,
+            "a.code",
+            "What went wrong.",
+            "What to do.",
+        )
+        assert msgspec.json.decode(problem.body) == {
             "type": "urn:treaty:problem:a.code",
-            "title": found.title,
+            "title": problem.title,
             "status": status,
             "code": "a.code",
             "detail": "What went wrong.",
@@ -61,8 +66,8 @@ def test_what_may_succeed_later_says_so() -> None:
     [asyncpg.ConnectionDoesNotExistError("at 10.0.0.7"), asyncpg.InterfaceError("pool"), ConnectionRefusedError("10.0.0.7")],
 )
 def test_an_absent_database_is_unavailable(error: Exception) -> None:
-    found = problem_of(error)
-    assert (found.status, found.code) == (503, "database.unreachable") and b"10.0.0.7" not in found.body
+    problem = problem_of(error)
+    assert (problem.status, problem.code) == (503, "database.unreachable") and b"10.0.0.7" not in problem.body
 
 
 @pytest.mark.parametrize(
@@ -75,8 +80,8 @@ def test_an_absent_database_is_unavailable(error: Exception) -> None:
     ],
 )
 def test_whatever_nobody_meant_to_raise_is_a_fault_of_ours(error: Exception) -> None:
-    found = problem_of(error)
-    assert (found.status, found.code) == (500, "http.internal") and b"secret" not in found.body
+    problem = problem_of(error)
+    assert (problem.status, problem.code) == (500, "http.internal") and b"secret" not in problem.body
 
 
 def test_refusals_of_the_framework_are_problems_too() -> None:

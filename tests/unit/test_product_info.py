@@ -142,7 +142,7 @@ async def test_the_handlers_judgement_is_the_schemas(load: Load, version: str) -
     request = {"messageId": "m", "type": "REQUEST", "action": "getProductInfo", "productId": "P1", "productName": "x"}
     response = {"messageId": "m", "type": "RESPONSE", "status": {"code": 200, "message": "OK"}, "productInfo": LAPTOP}
     gone = {"messageId": "m", "type": "RESPONSE", "status": {"code": 410, "message": ""}, "productInfo": None}
-    found, package = schemas(version), load(version)[1]
+    schemas_of, package = schemas(version), load(version)[1]
     async with SandboxPool(size=0, isolation="none") as pool:
         worker = await pool.load(package, local=BUYER, peers=[SHOP])
         for sender, title, message in (
@@ -150,17 +150,17 @@ async def test_the_handlers_judgement_is_the_schemas(load: Load, version: str) -
             ("provider", "ProductInfoResponse", response),
             ("provider", "ProductInfoResponse", gone),
         ):
-            valid = jsonschema_rs.Draft202012Validator(found[title]).is_valid
+            valid = jsonschema_rs.Draft202012Validator(schemas_of[title]).is_valid
             assert await worker.validate(message, sender) == []
             for broken in breakages(message):
                 issues = await worker.validate(broken, sender)
                 # The schema leaves `type` and `action` to the text, which names the one word that each may be.
-                said = valid(broken) and isinstance(broken, dict) and broken["type"] == message["type"]
-                said = said and broken.get("action") == message.get("action")
+                is_valid = valid(broken) and isinstance(broken, dict) and broken["type"] == message["type"]
+                is_valid = is_valid and broken.get("action") == message.get("action")
                 # It leaves to the text too that a response with another code than 200 has no product. The forms say so.
-                if said and package.is_declarative and sender == "provider":
-                    said = (broken["status"]["code"] == 200) == (broken["productInfo"] is not None)
-                assert (issues == []) == said, (broken, issues)
+                if is_valid and package.is_declarative and sender == "provider":
+                    is_valid = (broken["status"]["code"] == 200) == (broken["productInfo"] is not None)
+                assert (issues == []) == is_valid, (broken, issues)
 
 
 def breakages(message: dict[str, Any]) -> list[Value]:

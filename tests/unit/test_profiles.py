@@ -92,7 +92,7 @@ async def test_a_hello_only_peer_is_spoken_to_in_the_hello_profile(tmp_path: Pat
         assert (session.profile, session.protocol_id) == ("hello", "")
 
 
-async def test_a_peer_of_both_profiles_takes_what_the_hellos_have_in_common(tmp_path: Path) -> None:
+async def test_two_peers_of_both_profiles_use_a_common_protocol(tmp_path: Path) -> None:
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
     async with meeting(seller) as tap, customer.agent.connect_over(tap, topic=TOPIC) as session:
@@ -100,7 +100,7 @@ async def test_a_peer_of_both_profiles_takes_what_the_hellos_have_in_common(tmp_
         assert session.profile == "hello"
 
 
-async def test_where_only_the_flow_profile_is_in_common_it_goes_on_with_the_same_connection(tmp_path: Path) -> None:
+async def test_a_common_flow_profile_keeps_the_connection(tmp_path: Path) -> None:
     """The seller provides nothing in the Hello profile: its functions are those of an id."""
     seller, customer = party("shop", tmp_path), buyer(tmp_path)
 
@@ -119,7 +119,7 @@ async def test_where_only_the_flow_profile_is_in_common_it_goes_on_with_the_same
     assert customer.names()[-4:] == ["sandbox", "running", "first reply", "end"]
 
 
-async def test_without_an_id_for_what_is_asked_there_is_nothing_in_common(tmp_path: Path) -> None:
+async def test_without_an_id_nothing_is_common(tmp_path: Path) -> None:
     seller, customer = party("shop", tmp_path), buyer(tmp_path)
     seller.agent.flow.registry.add(OFFER)
     seller.protocols.fetched.append("prepared")
@@ -130,7 +130,7 @@ async def test_without_an_id_for_what_is_asked_there_is_nothing_in_common(tmp_pa
     assert refusal.value.code == "session.no-common-protocol"
 
 
-async def test_a_flow_only_peer_is_reached_after_it_left_the_hello_and_remembered(tmp_path: Path) -> None:
+async def test_a_flow_only_peer_is_reached_again_and_remembered(tmp_path: Path) -> None:
     peer, customer = agent("shop", tmp_path, ProtocolOffer(INFO_2, ("query",)), clock=system_clock), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
     async with listener.listen(peer.manager.accept, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
@@ -168,7 +168,7 @@ async def test_a_remembered_profile_that_no_longer_holds_is_forgotten(tmp_path: 
     await seller.agent.aclose()
 
 
-async def test_an_alias_of_a_provided_protocol_is_offered_in_the_flow_profile_too(tmp_path: Path) -> None:
+async def test_an_alias_is_offered_in_the_flow_profile_too(tmp_path: Path) -> None:
     seller, customer = shop(tmp_path, URI_2), buyer(tmp_path)
     for someone in (seller, customer):
         claimed = replace(product_info(URI_2), aliases=(INFO_2, "https://elsewhere.example/x", "anp:protocol:Not An Id"))
@@ -194,12 +194,12 @@ async def test_the_flow_profile_runs_inside_an_encrypted_connection(
     async with meeting(seller) as tap, customer.agent.connect_over(tap, protocols=[INFO_2]) as session:
         await buy(session)
         assert (session.profile, session.peer) == ("flow", ProvedPeer(seller.agent.did))
-    overheard = b"".join(said.encode() if isinstance(said, str) else said for _, said in tap.seen)
+    overheard = b"".join(message.encode() if isinstance(message, str) else message for _, message in tap.seen)
     for word in (b"initialize", b"product-info", b"getProductInfo", b"P12345"):
         assert word not in overheard
 
 
-async def test_a_policy_that_requires_encryption_has_no_plain_flow_profile(tmp_path: Path) -> None:
+async def test_required_encryption_excludes_the_plain_flow_profile(tmp_path: Path) -> None:
     peer, customer = agent("shop", tmp_path, clock=system_clock), buyer(tmp_path, policy=policy("required"))
     customer.agent.flow.registry.add(OFFER)
     async with listener.listen(peer.manager.accept, "127.0.0.1", 0, max_connections=4) as port, customer.agent as connecting:
@@ -209,7 +209,7 @@ async def test_a_policy_that_requires_encryption_has_no_plain_flow_profile(tmp_p
     assert peer.runtime.opened == []
 
 
-async def test_a_policy_that_prefers_encryption_reaches_a_flow_only_peer_in_the_clear(tmp_path: Path) -> None:
+async def test_preferred_encryption_allows_the_plain_flow_profile(tmp_path: Path) -> None:
     peer = agent("shop", tmp_path, ProtocolOffer(INFO_2, ("query",)), clock=system_clock)
     customer = buyer(tmp_path, policy=policy("preferred"))
     customer.agent.flow.registry.add(OFFER)
@@ -221,9 +221,7 @@ async def test_a_policy_that_prefers_encryption_reaches_a_flow_only_peer_in_the_
 
 
 @pytest.mark.parametrize("claimed", ["did:wba:shop.example", "did:wba:bank.example"])
-async def test_a_peer_that_answers_a_hello_in_the_flow_profile_names_itself_and_has_to_prove_it(
-    tmp_path: Path, claimed: str
-) -> None:
+async def test_a_flow_answer_to_a_hello_is_named_and_proved(tmp_path: Path, claimed: str) -> None:
     peer, customer = agent("shop", tmp_path, ProtocolOffer(INFO_2, ("query",)), clock=system_clock), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
     answers = [encode(error_message(claimed, customer.agent.did), identity("shop.example"))]
@@ -338,11 +336,11 @@ async def test_a_handler_learns_the_agreed_parameters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [INFO_2, URI_2, None])
-async def test_a_person_names_the_protocol_after_a_negotiation_without_one(tmp_path: Path, answer: str | None) -> None:
-    asked: list[Escalation] = []
+async def test_a_person_names_the_protocol_after_a_failure(tmp_path: Path, answer: str | None) -> None:
+    escalations: list[Escalation] = []
 
     async def on_escalation(escalation: Escalation) -> str | None:
-        asked.append(escalation)
+        escalations.append(escalation)
         return answer
 
     other = "anp:protocol:other:1.0"
@@ -358,13 +356,13 @@ async def test_a_person_names_the_protocol_after_a_negotiation_without_one(tmp_p
             async with connection as session:
                 await buy(session)
                 assert session.protocol_id == INFO_2
-    (escalation,) = asked
+    (escalation,) = escalations
     assert (escalation.profile, escalation.role, escalation.peer) == ("flow", "initiator", seller.agent.did)
     assert (escalation.own_proposal, escalation.peer_proposal) == (other, INFO_2)
     assert replay(escalation.transcript) > 1
 
 
-async def test_what_a_person_named_is_proposed_by_the_next_connection_where_this_one_cannot_be_dialled_again(
+async def test_a_named_protocol_waits_for_the_next_connection(
     tmp_path: Path,
 ) -> None:
     async def on_escalation(escalation: Escalation) -> str:
@@ -386,8 +384,8 @@ async def test_what_a_person_named_is_proposed_by_the_next_connection_where_this
 async def test_an_operation_fails_alike_under_both_profiles(tmp_path: Path) -> None:
     seller, customer = flow_shop(tmp_path), buyer(tmp_path)
     customer.agent.flow.registry.add(OFFER)
-    for wanted in ({"protocols": [INFO_2]}, {"topic": TOPIC}):
-        async with meeting(seller) as tap, customer.agent.connect_over(tap, did=seller.agent.did, **wanted) as session:
+    for options in ({"protocols": [INFO_2]}, {"topic": TOPIC}):
+        async with meeting(seller) as tap, customer.agent.connect_over(tap, did=seller.agent.did, **options) as session:
             with pytest.raises(OperationError) as failure:
                 await session.call("getProductInfo", productId="none")
             assert failure.value.status == 404
@@ -397,15 +395,15 @@ async def test_several_agents_negotiate_with_one_shop_at_once(tmp_path: Path) ->
     seller = flow_shop(tmp_path)
     async with listening(seller) as url:
 
-        async def customer(number: int, **wanted: Any) -> str:
+        async def customer(number: int, **value: Any) -> str:
             someone = buyer(tmp_path, name=f"buyer{number}")
             someone.agent.flow.registry.add(OFFER)
-            async with someone.agent as connecting, connecting.connect(url, did=seller.agent.did, **wanted) as session:
+            async with someone.agent as connecting, connecting.connect(url, did=seller.agent.did, **value) as session:
                 await buy(session)
                 return session.profile
 
-        wanted: list[dict[str, Any]] = [{"topic": TOPIC}, {"protocols": [INFO_2]}] * 2
-        profiles = await asyncio.gather(*(customer(number, **what) for number, what in enumerate(wanted)))
+        value: list[dict[str, Any]] = [{"topic": TOPIC}, {"protocols": [INFO_2]}] * 2
+        profiles = await asyncio.gather(*(customer(number, **what) for number, what in enumerate(value)))
     assert profiles == ["hello", "flow"] * 2
 
 
@@ -423,7 +421,7 @@ async def test_the_manager_still_negotiates_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("profile", ["hello", "flow"])
-async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not(tmp_path: Path, profile: str) -> None:
+async def test_a_stopping_agent_answers_its_read_messages(tmp_path: Path, profile: str) -> None:
     seller, customer, begun, go = party("shop", tmp_path), buyer(tmp_path), asyncio.Event(), asyncio.Event()
 
     @seller.agent.provides(URI_2)
@@ -434,8 +432,8 @@ async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not
 
     for someone in (seller, customer):
         someone.agent.flow.registry.add(OFFER)
-    wanted: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
-    async with meeting(seller) as tap, customer.agent.connect_over(tap, **wanted) as session:
+    options: dict[str, Any] = {"topic": TOPIC} if profile == "hello" else {"protocols": [INFO_2], "did": seller.agent.did}
+    async with meeting(seller) as tap, customer.agent.connect_over(tap, **options) as session:
         assert session.profile == profile
         call = asyncio.create_task(session.call("getProductInfo", productId="P12345"))
         await begun.wait()
@@ -453,6 +451,6 @@ async def test_an_agent_that_stops_answers_what_it_read_and_says_what_it_did_not
         assert session.is_over
     async with meeting(seller) as tap:
         with pytest.raises(TreatyError) as refused:
-            async with buyer(tmp_path / "later").agent.connect_over(tap, **wanted):
+            async with buyer(tmp_path / "later").agent.connect_over(tap, **options):
                 pass
     assert refused.value.code in ("session.draining", "session.peer-lost")

@@ -39,7 +39,7 @@ def test_a_good_project(folder: Path) -> None:
     assert [vector.name for vector in project.vectors] == sorted(path.name for path in (folder / "vectors").iterdir())
 
 
-def test_the_wheel_is_bound_to_uri_and_hash_and_the_same_each_time(folder: Path) -> None:
+def test_the_wheel_is_bound_to_uri_and_hash_reproducibly(folder: Path) -> None:
     project = load_project(folder)
     filename, wheel = project.build_wheel(URI)
     package = read_wheel(filename, wheel)
@@ -116,7 +116,7 @@ def test_a_protocol_may_have_no_handler(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "code", "told"),
+    ("old", "new", "code", "phrase"),
     [
         ('name = "product-info"', 'name = "Product Info"', "project.file", "name"),
         ('name = "product-info"\n', "", "project.file", "name"),
@@ -137,14 +137,14 @@ def test_a_protocol_may_have_no_handler(folder: Path) -> None:
         ("[handler]", "[handler", "project.file", "protocol.toml"),
     ],
 )
-def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str, told: str) -> None:
+def test_a_description_that_is_wrong(folder: Path, old: str, new: str, code: str, phrase: str) -> None:
     toml = folder / "protocol.toml"
     assert old in toml.read_text()
     toml.write_text(toml.read_text().replace(old, new, 1))
     with pytest.raises(TreatyError) as caught:
         load_project(folder)
     assert caught.value.code == code, caught.value
-    assert told in str(caught.value)
+    assert phrase in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
     package = read_wheel(*project.build_wheel(URI))
     async with SandboxPool(size=0, isolation="none") as pool:
         mismatches = await run_vectors(pool, package, project.vectors)
-    assert [(found.vector, found.step, found.moved) for found in mismatches] == [("provider-hit.json", 2, False)]
+    assert [(mismatch.vector, mismatch.step, mismatch.moved) for mismatch in mismatches] == [("provider-hit.json", 2, False)]
     assert "Splendid" in json.dumps(mismatches[0].expected)
     assert "Success" in json.dumps(mismatches[0].actual)
 
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    ("file", "old", "new", "told"),
+    ("file", "old", "new", "phrase"),
     [
         ("requester.py", "TIMEOUT: Final = 15.0", "TIMEOUT: Final = 14.0", "14.0"),
         ("provider.py", "Invoke(call=call", 'Invoke(call="a b"', "handler.failed"),
@@ -226,7 +226,7 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
         ("provider.py", "        return []\n", "        while True: pass\n", "sandbox.limit"),
     ],
 )
-async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, new: str, told: str) -> None:
+async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, new: str, phrase: str) -> None:
     path = folder.parent / "handler" / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -234,4 +234,4 @@ async def test_vectors_find_what_is_broken(folder: Path, file: str, old: str, ne
     package = read_wheel(*project.build_wheel(URI))
     async with SandboxPool(size=1, limits=SandboxLimits(event=0.3)) as pool:
         mismatches = await run_vectors(pool, package, project.vectors)
-    assert told in " ".join(map(str, mismatches))
+    assert phrase in " ".join(map(str, mismatches))

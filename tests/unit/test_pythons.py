@@ -59,7 +59,7 @@ def test_the_package_promises_the_versions_that_are_looked_for() -> None:
     assert project["requires-python"] == f">={pythons.VERSIONS[0]}"
 
 
-def test_each_file_is_in_one_sample_and_the_samples_are_of_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_file_is_in_one_of_equal_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [file for _, files in shards([TESTS]) for file in files]
     samples = []
     for part in range(5):

@@ -109,7 +109,7 @@ def test_the_last_quarter_is_for_those_with_standing() -> None:
     assert limits.take_from("203.0.113.1")
 
 
-def test_a_batch_larger_than_what_is_everybodys_needs_standing_for_each() -> None:
+def test_a_batch_beyond_the_free_share_needs_standing() -> None:
     limits = make(Clock(), prefix=100)
     assert not limits.take_from("192.0.2.1", 7)
     assert limits.take_from("192.0.2.1", 6), "none of it was used up"
@@ -174,7 +174,7 @@ def test_a_bucket_follows_the_capacity_that_was_measured() -> None:
 
 
 @pytest.mark.threat(79)
-def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
+def test_did_keys_share_a_bucket_that_no_network_empties() -> None:
     limits = Quota(Quotas(strangers_prefix=Rate(0, 3), strangers=Rate(0, 5)), Clock(), lambda _: 0, lambda: 100)
     keys = [parse_did(key_signer(f"stranger {number}").did) for number in range(12)]
     for key in keys[:3]:
@@ -189,7 +189,7 @@ def test_all_did_keys_share_a_bucket_and_one_network_cannot_empty_it() -> None:
 
 
 @pytest.mark.threat(79)
-def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None:
+def test_uploads_and_certificates_of_a_network_are_limited() -> None:
     limits = Quota(Quotas(uploads=Rate(0, 100), services=Rate(0, 2)), Clock(), lambda _: 0, lambda: 100)
     limits.take_upload("192.0.2.1", 60)
     assert refused(limits.take_upload, "192.0.2.2", 60) == "quota.sender"
@@ -201,7 +201,7 @@ def test_one_network_uploads_so_much_and_asks_for_so_many_certificates() -> None
     limits.take_service("198.51.100.1")
 
 
-def test_what_was_taken_at_a_high_capacity_is_not_owed_for_minutes_at_a_low_one() -> None:
+def test_use_at_a_high_capacity_is_no_debt_at_a_low_one() -> None:
     clock, capacity = Clock(), 4_000.0
     limits = Quota(Quotas(total=Share(1, 20), prefix=Share(10, 20)), clock, lambda _: 0, lambda: capacity)
     assert limits.take_from("192.0.2.1", 50_000)

@@ -41,9 +41,9 @@ class Server:
         return near
 
     async def connection(self, backoff: Backoff = CERTAIN) -> ReconnectingConnection:
-        made = ReconnectingConnection(self.connect, backoff)
-        await made.open()
-        return made
+        connection = ReconnectingConnection(self.connect, backoff)
+        await connection.open()
+        return connection
 
 
 def passing() -> ConnectionFailed:
@@ -147,7 +147,7 @@ async def test_what_is_said_while_it_connects_again_waits_and_counts() -> None:
 
 
 @simulated
-async def test_a_message_that_meets_a_broken_connection_is_said_once_on_the_next() -> None:
+async def test_a_message_lost_with_its_connection_is_repeated_once() -> None:
     server = Server()
     connection = await server.connection()
     await server.ends[0].close()
@@ -312,7 +312,7 @@ async def test_one_that_was_closed_stays_closed() -> None:
 
 
 @simulated
-async def test_one_that_is_closed_while_it_connects_again_opens_nothing() -> None:
+async def test_a_reconnection_closed_meanwhile_opens_nothing() -> None:
     server = Server()
     connection = await server.connection()
     connection.send("hello")

@@ -95,15 +95,15 @@ def test_values_of_all_shapes_are_redacted_and_bounded() -> None:
         "none": None,
         "error": ValueError("192.0.2.7"),
     }
-    found = str(redact(value))
-    assert "a.example" not in found
-    assert "192.0.2.7" not in found
+    text = str(redact(value))
+    assert "a.example" not in text
+    assert "192.0.2.7" not in text
     assert redact(7) == 7
     assert len(redacted("x" * (2 * MAX_TEXT))) == MAX_TEXT
 
 
 @pytest.mark.threat(321)
-def test_a_strangers_text_neither_moves_the_cursor_nor_begins_a_line() -> None:
+def test_a_strangers_text_moves_no_cursor_and_begins_no_line() -> None:
     assert redacted("\x1b[2J\u202eevil\r") == "\\x1b[2J\\u202eevil\\r"
 
 

@@ -90,7 +90,7 @@ async def test_a_spent_token_stays_spent_after_a_restart(tmp_path: Path, databas
         assert not await registry.spend("ab" * 32, until)
 
 
-async def test_uploads_that_nobody_names_are_deleted_in_time_and_no_others(registry: Registry, web: Web) -> None:
+async def test_only_unnamed_old_uploads_are_deleted(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     published, waiting = publication(ALICE, version="1.0"), publication(ALICE, version="2.0")
     assert isinstance(await publish(registry, ALICE, published), Logged)
@@ -104,31 +104,31 @@ async def test_uploads_that_nobody_names_are_deleted_in_time_and_no_others(regis
     assert await soon.expire() == 1
     assert await registry.blobs.get(digest) is None
     assert await soon.expire() == 0
-    for made in (published, waiting):
-        for sha256, data in made.blobs.items():
+    for publication_ in (published, waiting):
+        for sha256, data in publication_.blobs.items():
             assert await registry.blobs.get(sha256) == data
     assert await registry.pool.fetchval("select count(*) from pending_blobs") == 2
 
 
 async def test_an_upload_that_is_logged_meanwhile_survives_its_expiry(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    assert isinstance(await publish(registry, ALICE, made), Logged)
+    statement = publication(ALICE)
+    assert isinstance(await publish(registry, ALICE, statement), Logged)
     soon = Uploads(registry.pool, registry.blobs, lifetime=-1)
     rows = "insert into pending_blobs select sha256, size, now() - interval '1 hour' from blobs"
     await registry.pool.execute(rows)
     assert await soon.expire() == 0
-    assert await registry.blob(made.body.document.sha256) == made.document
+    assert await registry.blob(statement.body.document.sha256) == statement.document
 
 
 async def test_too_many_uploads_at_a_time(registry: Registry, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     web.serve(ALICE)
     await log(registry, ballot(registry), ALICE)
-    made = publication(ALICE)
-    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", len(made.document) - 1)
+    statement = publication(ALICE)
+    monkeypatch.setattr("treaty_registry.admission.upload_room.MAX_WAITING", len(statement.document) - 1)
     before = await contents(registry)
     with pytest.raises(TreatyError) as refused:
-        await registry.put_blob(made.body.document.sha256, ALICE.statement(made.body).leaf, made.document)
+        await registry.put_blob(statement.body.document.sha256, ALICE.statement(statement.body).leaf, statement.document)
     assert refused.value.code == "quota.sender"
     assert await contents(registry) == before
 
@@ -245,7 +245,7 @@ def end_backend(database: str, backend: int) -> None:
     asyncio.run(end())
 
 
-async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(database: str) -> None:
+async def test_a_connection_lost_after_its_statement_fails_no_reader(database: str) -> None:
     async with open_pool(database) as pool:
         async with pool.acquire() as connection:
             backend = await connection.fetchval("select pg_backend_pid()")
@@ -255,6 +255,6 @@ async def test_a_connection_that_is_lost_after_its_statement_fails_no_reader(dat
         assert await pool.fetchval("select 1") == 1
 
 
-async def test_a_statement_by_two_authors_is_refused_where_one_is_asked(registry: Registry, web: Web) -> None:
-    made = signed(grant(KEY), KEY, key_signer("another"))
-    assert (await refuse(registry, made)).code == "statement.signatures"
+async def test_a_statement_by_two_authors_is_refused(registry: Registry, web: Web) -> None:
+    statement = signed(grant(KEY), KEY, key_signer("another"))
+    assert (await refuse(registry, statement)).code == "statement.signatures"

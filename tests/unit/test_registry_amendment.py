@@ -19,7 +19,7 @@ from signers import NOW
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.errors import Refused
 from treaty_registry.app import create_app
-from treaty_registry.operator.parameters import Draft
+from treaty_registry.operator.parameters import ParametersDraft
 from treaty_registry.registry import Registry
 
 PERIOD = 100
@@ -48,7 +48,7 @@ async def closed(registry: Registry) -> int:
     return (await registry.parameters_status()).epoch
 
 
-def amended(**changes: object) -> Draft:
+def amended(**changes: object) -> ParametersDraft:
     base = draft(PERIOD)
     return replace(base, parameters=replace(base.parameters, **{"rule": "schulze-margins-v3", **changes}))
 
@@ -72,12 +72,12 @@ async def test_an_amendment_is_shown_and_holds_after_its_notice(tmp_path: Path, 
         announced = await registry.announce(amended(quorum_share=5))
         assert (announced.epoch, announced.holds) == (None, NOW + 1 + HORIZON)
         async with reader(registry) as api:
-            said = (await api.get("/log")).json()
-            assert (said["announced"], said["holds"]) == (announced.statement, announced.holds)
-            assert said["constitution"] == status.constitution
-            shown = await page(api, "/log")
-            assert all(text in shown.text for text in (status.constitution, "quorum_share: 4 → 5", "taken back or replaced"))
-            assert all(f"/statements/{one.statement}" in shown.links for one in (announced, dropped))
+            answer = (await api.get("/log")).json()
+            assert (answer["announced"], answer["holds"]) == (announced.statement, announced.holds)
+            assert answer["constitution"] == status.constitution
+            view = await page(api, "/log")
+            assert all(text in view.text for text in (status.constitution, "quorum_share: 4 → 5", "taken back or replaced"))
+            assert all(f"/statements/{one.statement}" in view.links for one in (announced, dropped))
         await log(registry, ballot(registry), voter)
         clock.seconds = HORIZON
         assert await closed(registry) == 1
@@ -85,14 +85,18 @@ async def test_an_amendment_is_shown_and_holds_after_its_notice(tmp_path: Path, 
     settings = changed(settings_for(tmp_path / "registry", database), parameters=file)
     # A process that ends during the notice leaves it as it is: all of it is in the log.
     async with Registry.open(settings, clock=clock, resolve=web.resolve) as registry:
-        found = await registry.parameters_status()
-        assert found.announced is not None
-        assert (found.announced.statement, found.holds) == (announced.statement, announced.holds)
+        parameters_view = await registry.parameters_status()
+        assert parameters_view.announced is not None
+        assert (parameters_view.announced.statement, parameters_view.holds) == (announced.statement, announced.holds)
         await log(registry, ballot(registry, 1), voter)
         clock.seconds = HORIZON + PERIOD
         assert await closed(registry) == 2
-        found = await registry.parameters_status()
-        assert (found.in_force.statement, found.announced, found.holds) == (announced.statement, None, None)
+        parameters_view = await registry.parameters_status()
+        assert (parameters_view.in_force.statement, parameters_view.announced, parameters_view.holds) == (
+            announced.statement,
+            None,
+            None,
+        )
         assert not (await registry.rebuild()).differed
         async with reader(registry) as api:
             assert "from epoch 2" in (await page(api, "/log")).text

@@ -68,8 +68,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     """A command in this process: exit status, standard output, standard error."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(ended.value.code or 0), output.out, output.err
 
 
 def vote(served: Served, seq: int) -> httpx.Response:
@@ -82,7 +82,7 @@ def vote(served: Served, seq: int) -> httpx.Response:
 
 def test_from_an_empty_directory_to_a_decision(data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
-    with did_host(tmp_path, VOTER) as found, serving(data, port, *found) as served:
+    with did_host(tmp_path, VOTER) as options, serving(data, port, *options) as served:
         assert served.about["origin"] == f"{port}.localhost"
         assert served.about["name"] == f"http://127.0.0.1:{port}#{served.about['key']}"
         assert vote(served, 0).status_code == 201
@@ -113,7 +113,7 @@ def test_from_a_development_to_an_open_electorate(
     data: Path, port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here, file = ("--data", str(data), "--json"), write(tmp_path, 3600)
-    with did_host(tmp_path, VOTER) as found, serving(data, port, *found) as served:
+    with did_host(tmp_path, VOTER) as options, serving(data, port, *options) as served:
         assert vote(served, 0).status_code == 201
         status, out, _ = run(capsys, "parameters", *here)
         before = json.loads(out)
@@ -125,15 +125,15 @@ def test_from_a_development_to_an_open_electorate(
         status, out, _ = run(capsys, "parameters", "--data", str(data))
         assert (status, "From epoch 1 on" in out, "it closes by hand" in out) == (0, True, True)
         assert run(capsys, "decide", *here)[0] == 0
-        said = httpx.get(f"{served.about['base_url']}/log", trust_env=False).json()
-        assert (said["electorate"], said["parameters"], said["epoch"]) == ("open", announced["statement"], 1)
+        answer = httpx.get(f"{served.about['base_url']}/log", trust_env=False).json()
+        assert (answer["electorate"], answer["parameters"], answer["epoch"]) == ("open", announced["statement"], 1)
         status, out, _ = run(capsys, "decide", *here)
         assert (status, json.loads(out)["error"]["code"]) == (1, "decision.early")
         assert served.stop() == 0
     status, out, _ = run(capsys, "parameters", *here)
     after = json.loads(out)
     assert (status, after["in_force"]["statement"], after["announced"]) == (0, announced["statement"], None)
-    assert after["closes"] == said["closes"]
+    assert after["closes"] == answer["closes"]
     status, out, _ = run(capsys, "parameters", "--data", str(data))
     assert (status, "reputation.anchors" in out, "anchor-7.example" in out) == (0, True, True)
 
@@ -142,14 +142,14 @@ def test_from_a_development_to_an_open_electorate(
 def test_a_log_begins_as_its_operator_says(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = ("--data", str(data), "--json")
     (tmp_path / "wrong.toml").write_text("horizon_epochs = 0")
-    made = ("init", *here, "--origin", "registry.example", "--parameters")
-    status, out, _ = run(capsys, *made, str(tmp_path / "wrong.toml"))
+    arguments = ("init", *here, "--origin", "registry.example", "--parameters")
+    status, out, _ = run(capsys, *arguments, str(tmp_path / "wrong.toml"))
     assert (status, json.loads(out)["error"]["code"]) == (1, "parameters.value")
     assert not (data / "keys").exists()
-    assert run(capsys, *made, str(write(tmp_path, 3600)))[0] == 0
+    assert run(capsys, *arguments, str(write(tmp_path, 3600)))[0] == 0
     status, out, _ = run(capsys, "parameters", *here)
-    found = json.loads(out)
-    assert (status, found["in_force"]["index"], found["in_force"]["parameters"]["epoch_seconds"]) == (0, 1, 3600)
+    value = json.loads(out)
+    assert (status, value["in_force"]["index"], value["in_force"]["parameters"]["epoch_seconds"]) == (0, 1, 3600)
 
 
 @pytest.mark.deep
@@ -205,9 +205,9 @@ def refused(data: Path, *options: str) -> str:
 @pytest.mark.deep
 def test_a_port_that_is_taken(data: Path, port: int) -> None:
     with socket.create_server(("127.0.0.1", port)):
-        said = refused(data, "--port", str(port))
-    assert "connection.listen" in said
-    assert "--port" in said
+        error = refused(data, "--port", str(port))
+    assert "connection.listen" in error
+    assert "--port" in error
 
 
 @pytest.mark.deep
@@ -215,9 +215,9 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
     (tmp_path / "junk.pem").write_text("junk")
     for name in ("junk.pem", "missing.pem"):
         file = str(tmp_path / name)
-        said = refused(data, "--port", str(port), "--tls-cert", file, "--tls-key", file)
-        assert "settings.value" in said
-        assert "--tls-key" in said
+        error = refused(data, "--port", str(port), "--tls-cert", file, "--tls-key", file)
+        assert "settings.value" in error
+        assert "--tls-key" in error
 
 
 @pytest.mark.deep
@@ -226,16 +226,16 @@ def test_tls_files_that_are_none(data: Path, port: int, tmp_path: Path) -> None:
     ("option", "words"), [("--blobs", "no object store"), ("--head", "newest signed head"), ("--tiles", "no object store")]
 )
 def test_a_path_in_the_place_of_a_store(data: Path, port: int, option: str, words: str) -> None:
-    said = refused(data, "--port", str(port), option, "/var/treaty")
-    assert "settings.value" in said and words in said and "/var/treaty" in said and "file:///" in said
+    error = refused(data, "--port", str(port), option, "/var/treaty")
+    assert "settings.value" in error and words in error and "/var/treaty" in error and "file:///" in error
     assert not (data / "postgres").exists()
 
 
 @pytest.mark.deep
 def test_init_and_migrate_without_a_server(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "init", "--data", str(data), "--origin", "registry.example", "--json")
-    made = json.loads(out)
-    assert (status, made["origin"], made["size"]) == (0, "registry.example", 2)
+    value = json.loads(out)
+    assert (status, value["origin"], value["size"]) == (0, "registry.example", 2)
     status, out, _ = run(capsys, "migrate", "--data", str(data), "--json")
     assert (status, json.loads(out)) == (0, {"applied": []})
     status, out, err = run(capsys, "init", "--data", str(data), "--origin", "other.example")

@@ -23,7 +23,7 @@ def used(document: str, since: int) -> VoteInfo:
 
 
 @pytest.mark.parametrize(
-    ("vote", "case", "told"),
+    ("vote", "case", "phrase"),
     [
         (used(A, 20), "renewed", "so the vote is renewed in each epoch. There is nothing to do."),
         (used(B, 14), "yields", f"To vote by its use: {USED}. To keep the former vote: {AGAIN}."),
@@ -39,9 +39,9 @@ def used(document: str, since: int) -> VoteInfo:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 12 else "",
 )
-def test_each_case_has_its_advice(vote: VoteInfo, case: str, told: str) -> None:
+def test_each_case_has_its_advice(vote: VoteInfo, case: str, phrase: str) -> None:
     assert renewal(vote, VOTING) == case
-    assert told in " ".join(sentences(vote, VOTING))
+    assert phrase in " ".join(sentences(vote, VOTING))
 
 
 def test_a_ballot_fades_to_nothing_after_eight_horizons() -> None:
@@ -69,5 +69,5 @@ def test_where_ballots_do_not_fade_it_says_so() -> None:
 
 def test_what_a_registry_says_stays_printable() -> None:
     hostile = replace(VOTING, names={A: "x/\x1b[2J/\u202e"})
-    told = " ".join(sentences(used(B, 20), hostile))
-    assert told.isprintable()
+    text = " ".join(sentences(used(B, 20), hostile))
+    assert text.isprintable()

@@ -34,7 +34,7 @@ class Clock:
         return self.now
 
 
-def test_a_line_is_written_once_and_then_with_its_number_once_a_minute() -> None:
+def test_a_repeated_line_is_counted_once_a_minute() -> None:
     clock = Clock()
     repeats = Repeats(clock=clock)
     assert repeats.end() is None
@@ -51,7 +51,7 @@ def test_a_line_is_written_once_and_then_with_its_number_once_a_minute() -> None
     assert repeats.admit("disk") == {}, "the next fault has its line at once"
 
 
-def test_lines_of_a_library_are_told_apart_by_their_first_line_and_their_exception(caplog: pytest.LogCaptureFixture) -> None:
+def test_library_lines_differ_by_first_line_and_exception(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("a.library")
     logger.addFilter(LineLimit())
     for number in range(100):

@@ -16,6 +16,7 @@ import pytest
 from fetching import fetcher
 from meetings import LAPTOP, MAX_AGE, TOPIC, Party, buyer, identity, meeting, shop
 from meta_peers import destination_hello, source_hello
+from msgspec import structs
 from report_log import BUYER, CHECKPOINT, OPENED, SHOP, SimulatedLog
 from signers import NOW, ORIGIN
 from simulated_registry import CLOCK_KEY, LOG_KEY
@@ -39,8 +40,8 @@ WEEK = 7 * 24 * 3600
 
 
 def facts(own: Identity, peer: Identity, **changes: Any) -> SessionFacts:
-    known = SessionFacts(own.key_id, peer.key_id, ORIGIN, NID, TOPIC, DOCUMENT, spoke=True)
-    return dataclasses.replace(known, **changes)
+    facts = SessionFacts(own.key_id, peer.key_id, ORIGIN, NID, TOPIC, DOCUMENT, spoke=True)
+    return dataclasses.replace(facts, **changes)
 
 
 class CountingIdentity(Identity):
@@ -54,9 +55,9 @@ class CountingIdentity(Identity):
 
 
 def counting(someone: Identity) -> CountingIdentity:
-    made = CountingIdentity(someone.did, someone.key_id, someone.private_key)
-    object.__setattr__(made, "signatures", [])
-    return made
+    identity = CountingIdentity(someone.did, someone.key_id, someone.private_key)
+    object.__setattr__(identity, "signatures", [])
+    return identity
 
 
 @dataclass
@@ -109,16 +110,16 @@ def sides(home: Path, delay: float = 0, now: int = NOW) -> Sides:
 
 def proposal(own: SessionFacts | None = None, *, signer: Identity = BUYER, **changes: Any) -> ReportProposed:
     """What a buyer proposes, with fields of the report or of the statement replaced by a liar, and signed all the same."""
-    known = own or facts(BUYER, SHOP)
+    own_facts = own or facts(BUYER, SHOP)
     body: dict[str, Any] = {
-        "topic": known.topic,
-        "nid": known.nid,
-        "document": known.document,
+        "topic": own_facts.topic,
+        "nid": own_facts.nid,
+        "document": own_facts.document,
         "outcome": "agreed",
         "epoch": 4,
         "seen_checkpoint": CHECKPOINT.decode(),
     }
-    head: dict[str, Any] = {"log": known.log, "by": (known.own_key, known.peer_key), "issued": OPENED}
+    head: dict[str, Any] = {"log": own_facts.log, "by": (own_facts.own_key, own_facts.peer_key), "issued": OPENED}
     for name, value in changes.items():
         (head if name in head else body)[name] = value
     draft = statement.draft(kinds.Report(**body), **head)
@@ -138,13 +139,13 @@ def test_the_negotiation_id_is_the_same_for_both_and_pinned() -> None:
 @pytest.mark.parametrize("side", ["source", "destination"])
 def test_without_a_random_in_both_hellos_there_is_no_id(side: str) -> None:
     hellos = {"source": source_hello(), "destination": destination_hello(selected="https://x.example/")}
-    hellos[side] = dataclasses.replace(hellos[side], random=None)
+    hellos[side] = structs.replace(hellos[side], random=None)
     with pytest.raises(Refused) as refusal:
         negotiation_id(hellos["source"], hellos["destination"])
     assert refusal.value.code == "report.other"
 
 
-def test_a_report_is_signed_by_both_says_no_time_and_reaches_the_log(tmp_path: Path) -> None:
+def test_a_report_is_signed_by_both_and_has_no_time(tmp_path: Path) -> None:
     both = sides(tmp_path)
     assert run(both.report())
     (report,) = both.log.submitted
@@ -186,10 +187,10 @@ REFUSALS: list[tuple[str, Callable[[], ReportProposed]]] = [
     ("report.other", lambda: proposal(by=(BUYER.key_id,))),
     ("report.other", lambda: proposal(by=(BUYER.key_id, identity("third.example").key_id))),
     ("report.other", lambda: proposal(signer=SHOP)),
-    ("report.other", lambda: dataclasses.replace(proposal(), signature=bytes(64))),
-    ("report.other", lambda: dataclasses.replace(proposal(), signature=proposal(epoch=5).signature)),
-    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=b"{}")),
-    ("report.not-checked", lambda: dataclasses.replace(proposal(), payload=proposal().payload + b" ")),
+    ("report.other", lambda: structs.replace(proposal(), signature=bytes(64))),
+    ("report.other", lambda: structs.replace(proposal(), signature=proposal(epoch=5).signature)),
+    ("report.not-checked", lambda: structs.replace(proposal(), payload=b"{}")),
+    ("report.not-checked", lambda: structs.replace(proposal(), payload=proposal().payload + b" ")),
 ]
 
 
@@ -211,7 +212,7 @@ def test_another_kind_of_statement_is_never_signed(tmp_path: Path) -> None:
     assert both.untouched()
 
 
-def test_a_forked_checkpoint_an_unknown_did_and_a_session_without_words_are_refused_unsigned(tmp_path: Path) -> None:
+def test_an_unverifiable_report_is_refused_unsigned(tmp_path: Path) -> None:
     both = sides(tmp_path)
     both.log.forked = True
     assert run(both.shops.cosign(facts(SHOP, BUYER), proposal())) == ReportRefused("report.not-checked")
@@ -284,9 +285,7 @@ def test_a_session_without_words_is_not_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 60])
-def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, delay: int
-) -> None:
+def test_useless_reports_are_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture, delay: int) -> None:
     ours, *strangers = (Identity.create() for _ in range(4))
     log = SimulatedLog(refuses=Refused("electorate.no-principal", "It speaks for no principal."))
     log.known = {someone.did: someone for someone in (ours, *strangers, SHOP)}
@@ -300,9 +299,9 @@ def test_that_reports_could_never_count_is_said_once_and_no_did_key_is_asked_aga
             proposed += 1
             return ReportSigned(peer.key_id, peer.sign(statement.pre_authentication_encoding(proposal.payload)))
 
-        made = await reporter.report(facts(ours, peer, nid=f"{number:02x}" * 32), propose)
+        was_made = await reporter.report(facts(ours, peer, nid=f"{number:02x}" * 32), propose)
         await asyncio.sleep(2 * delay)
-        return made
+        return was_made
 
     async def meet_all() -> None:
         outcomes = [await meet(stranger, number) for number, stranger in enumerate(strangers)]
@@ -357,7 +356,7 @@ def test_epochs_that_close_for_ever_are_given_up(tmp_path: Path) -> None:
 # Submission
 
 
-def test_a_submission_waits_a_random_time_and_survives_the_process(tmp_path: Path) -> None:
+def test_a_submission_is_delayed_and_outlives_the_process(tmp_path: Path) -> None:
     async def first() -> None:
         both = sides(tmp_path, delay=3600)
         assert await both.report()
@@ -508,7 +507,7 @@ def test_a_report_that_fails_does_not_spoil_the_session(tmp_path: Path) -> None:
     assert "report failed" in customer.names()
 
 
-def test_a_peer_that_never_answers_a_proposal_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_an_unanswered_proposal_does_not_delay_the_end(tmp_path: Path) -> None:
     log, stuck = SimulatedLog(), SimulatedLog()
 
     async def hang(note: bytes) -> None:
@@ -547,12 +546,12 @@ def test_the_draft_holds_for_the_other_side() -> None:
 ENDLESS = SessionTimeouts(report=1e6, idle=1e7)
 
 
-def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_path: Path) -> None:
+def test_a_hanging_registry_delays_neither_start_nor_end(tmp_path: Path) -> None:
     async def main() -> None:
-        log, asked = SimulatedLog(), asyncio.Event()
+        log, request_seen = SimulatedLog(), asyncio.Event()
 
         async def hang() -> OpenEpoch:
-            asked.set()
+            request_seen.set()
             await asyncio.sleep(1e9)
             raise AssertionError
 
@@ -560,22 +559,22 @@ def test_a_registry_that_hangs_holds_up_neither_the_beginning_nor_the_end(tmp_pa
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=ENDLESS) for make in (buyer, shop))
         began = asyncio.get_running_loop().time()
         await _session(seller, customer)
-        assert asked.is_set(), "it is asked in the background"
+        assert request_seen.is_set(), "it is asked in the background"
         assert asyncio.get_running_loop().time() - began < 1_000, "virtual time: it was not waited for"
         await customer.agent.aclose()
 
     run(main())
 
 
-def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_path: Path) -> None:
+def test_a_hanging_registry_is_refused_at_once_the_next_time(tmp_path: Path) -> None:
     async def main() -> None:
         log, stuck = SimulatedLog(), SimulatedLog()
 
-        asked = 0
+        requests = 0
 
         async def hang(note: bytes) -> None:
-            nonlocal asked
-            asked += 1
+            nonlocal requests
+            requests += 1
             await asyncio.sleep(10)
             raise Unavailable("network.deadline", "No answer in time.")
 
@@ -584,7 +583,7 @@ def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_pa
         seller = shop(tmp_path, policy=REPORTING, log_of=lambda _: stuck)
         for _ in range(3):
             await _session(seller, customer)
-        assert asked == 1
+        assert requests == 1
         assert log.submitted == []
         assert customer.names().count("report failed") == 3
         await seller.agent.aclose()
@@ -592,7 +591,7 @@ def test_a_side_whose_registry_hangs_refuses_at_once_after_the_first_time(tmp_pa
     run(main())
 
 
-def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Path) -> None:
+def test_an_open_session_reports_after_work(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog()
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -611,7 +610,7 @@ def test_a_session_that_is_kept_open_reports_once_it_has_done_work(tmp_path: Pat
     run(main())
 
 
-def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_does_work(tmp_path: Path) -> None:
+def test_an_open_session_reports_again_in_a_later_epoch(tmp_path: Path) -> None:
     async def main() -> None:
         log, idle = SimulatedLog(), SessionTimeouts(idle=1e7)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log, timeouts=idle) for make in (buyer, shop))
@@ -637,7 +636,7 @@ def test_a_session_that_is_kept_open_reports_again_in_a_later_epoch_in_which_it_
     run(main())
 
 
-def test_a_report_that_failed_is_tried_again_when_the_application_leaves(tmp_path: Path) -> None:
+def test_a_failed_report_is_retried_at_the_applications_leave(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(forked=True)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -651,7 +650,7 @@ def test_a_report_that_failed_is_tried_again_when_the_application_leaves(tmp_pat
     run(main())
 
 
-def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_is_open(tmp_path: Path) -> None:
+def test_an_unchecked_report_is_proposed_again(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(forked=True)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))
@@ -666,7 +665,7 @@ def test_a_report_that_could_not_be_checked_is_proposed_again_while_the_session_
     run(main())
 
 
-def test_a_signed_report_outlives_its_session_and_the_outage_of_the_registry(tmp_path: Path) -> None:
+def test_a_signed_report_outlives_session_and_outage(tmp_path: Path) -> None:
     async def main() -> None:
         log = SimulatedLog(down=2)
         customer, seller = (make(tmp_path, policy=REPORTING, log_of=lambda _: log) for make in (buyer, shop))

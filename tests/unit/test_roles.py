@@ -71,7 +71,7 @@ def simulated(body: Callable[[Simulation, str], Coroutine[Any, Any, None]]) -> N
 # Which roles fit
 
 
-def test_roles_fit_if_they_name_each_other_or_serve_what_the_other_calls() -> None:
+def test_roles_fit_by_name_or_by_served_operations() -> None:
     roles = manifest().roles
     fits = {(one.name, other.name) for one in roles.values() for other in roles.values() if one.fits(other)}
     assert fits == {
@@ -80,24 +80,24 @@ def test_roles_fit_if_they_name_each_other_or_serve_what_the_other_calls() -> No
     }
 
 
-def test_a_role_is_chosen_by_the_role_of_the_peer_where_the_side_leaves_it_open() -> None:
+def test_an_open_role_follows_the_peers() -> None:
     for is_initiator, peer, expected in [(False, "payer", "payee"), (True, "bell", "hearer"), (False, "equal", "equal")]:
-        found = choose_role(manifest(), is_initiator=is_initiator, wanted="", peer_role=peer)
-        assert found.name == expected
+        role = choose_role(manifest(), is_initiator=is_initiator, name="", peer_role=peer)
+        assert role.name == expected
     for peer in ("", "nobody", "payee"):  # open, unknown, and one that two roles fit
         with pytest.raises(Refused) as refused:
-            choose_role(manifest(), is_initiator=True, wanted="", peer_role=peer)
+            choose_role(manifest(), is_initiator=True, name="", peer_role=peer)
         assert refused.value.code == "session.role"
 
 
-def test_a_responder_that_only_calls_meets_an_initiator_that_only_serves() -> None:
+def test_a_calling_responder_meets_a_serving_initiator() -> None:
     both = manifest()
     pushed = replace(both, roles={name: both.roles[name] for name in ("bell", "hearer")})
-    assert choose_role(pushed, is_initiator=True, wanted="", peer_role="bell").name == "hearer"
-    assert choose_role(pushed, is_initiator=True, wanted="").name == "bell"
-    assert choose_role(pushed, is_initiator=False, wanted="", peer_role="bell").name == "hearer"
+    assert choose_role(pushed, is_initiator=True, name="", peer_role="bell").name == "hearer"
+    assert choose_role(pushed, is_initiator=True, name="").name == "bell"
+    assert choose_role(pushed, is_initiator=False, name="", peer_role="bell").name == "hearer"
     with pytest.raises(Refused) as refused:
-        choose_role(pushed, is_initiator=True, wanted="", peer_role="nobody")
+        choose_role(pushed, is_initiator=True, name="", peer_role="nobody")
     assert refused.value.code == "session.role"
 
 
@@ -122,7 +122,7 @@ def test_a_payer_and_a_payee_call_each_other() -> None:
 
 @pytest.mark.parametrize("role", ["payee", "bell", "hearer", "nobody"])
 @pytest.mark.parametrize("discover", [False, True])
-def test_a_role_that_does_not_fit_is_refused_on_both_sides_before_any_code(role: str, discover: bool) -> None:
+def test_an_unfitting_role_is_refused_before_any_code(role: str, discover: bool) -> None:
     events: list[AgentEvent] = []
 
     async def body(simulation: Simulation, uri: str) -> None:
@@ -154,16 +154,16 @@ def test_two_equal_roles_of_a_protocol_between_equals_fit() -> None:
     simulated(body)
 
 
-def test_without_a_role_the_initiator_takes_the_one_that_fits_the_responder() -> None:
+def test_an_initiator_without_role_takes_the_fitting_one() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
-        bell, hearer, heard = simulation.agent("shop.example"), simulation.agent("buyer.example"), list[str]()
+        bell, hearer, rings = simulation.agent("shop.example"), simulation.agent("buyer.example"), list[str]()
 
         @bell.on_session(uri, role="bell")
         async def ring(session: Session) -> None:
             await session.call("rang", bell="tower")
 
         async def rang(bell: str) -> None:
-            heard.append(bell)
+            rings.append(bell)
 
         async with simulation.serving(bell), hearer.connect(SHOP, protocols=[uri], serving=[rang]) as session:
             assert session.role == "hearer"
@@ -172,7 +172,7 @@ def test_without_a_role_the_initiator_takes_the_one_that_fits_the_responder() ->
             outcomes = await bell.broadcast(uri, "rang", bell="door")
             assert [outcome.error for outcome in outcomes] == [None]
             # The close of the session comes after all events.
-        assert sorted(heard) == ["door", "tower"]
+        assert sorted(rings) == ["door", "tower"]
 
     simulated(body)
 
@@ -273,7 +273,7 @@ def test_the_role_is_part_of_what_is_remembered() -> None:
     simulated(body)
 
 
-def test_a_remembered_role_that_fits_no_longer_is_refused_and_forgotten() -> None:
+def test_a_remembered_role_that_no_longer_fits_is_forgotten() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, buyer = payee(simulation), simulation.agent("buyer.example")
         async with (
@@ -318,19 +318,19 @@ def test_the_functions_of_a_session_belong_to_it_alone() -> None:
     simulated(body)
 
 
-def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
+def test_a_peer_handle_serves_in_each_of_its_sessions() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, buyer = payee(simulation), simulation.agent("buyer.example")
 
-        asked: list[int] = []
+        amounts: list[int] = []
 
         def approve(amount: int) -> bool:  # in a thread
-            asked.append(amount)
+            amounts.append(amount)
             return True
 
         @shop.on_session(uri)
         async def ask(session: Session) -> None:
-            await session.call("approve", amount=len(asked))
+            await session.call("approve", amount=len(amounts))
 
         peer = buyer.peer(SHOP, protocols=[uri], role="auditor", serving=[approve, numbers])
         async with simulation.serving(shop), peer:
@@ -339,7 +339,7 @@ def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
                 (session,) = shop.sessions()
                 await session.call("approve", amount=10)
                 await simulation.links["shop.example"].cut()
-        assert asked.count(10) == 3
+        assert amounts.count(10) == 3
 
     simulated(body)
 
@@ -347,7 +347,7 @@ def test_a_peer_handle_serves_its_functions_in_each_of_its_sessions() -> None:
 # Discovery
 
 
-def test_discovery_lists_the_role_and_not_what_is_only_called_back() -> None:
+def test_discovery_lists_the_role_without_callbacks() -> None:
     async def body(simulation: Simulation, uri: str) -> None:
         shop, planner = payee(simulation), simulation.agent("planner.example")
 
@@ -361,20 +361,20 @@ def test_discovery_lists_the_role_and_not_what_is_only_called_back() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(shop.asgi([SHOP]))) as client:
             for path in ("/ad.json", "/.well-known/agent-card.json"):
                 url = f"https://shop.example{path}"
-                found = parse((await client.get(url)).content, url)
-                assert isinstance(found, AgentDescription)
-                assert [(protocol.uri, protocol.role) for protocol in found.protocols] == [(uri, "payee")]
+                description = parse((await client.get(url)).content, url)
+                assert isinstance(description, AgentDescription)
+                assert [(protocol.uri, protocol.role) for protocol in description.protocols] == [(uri, "payee")]
                 # Two equal roles rarely speak with each other.
-                assert candidates(found, [uri, OTHER], role="payee") == (OTHER, uri)
-                assert candidates(found, [uri, OTHER], role="payer") == (uri, OTHER)
+                assert candidates(description, [uri, OTHER], role="payee") == (OTHER, uri)
+                assert candidates(description, [uri, OTHER], role="payer") == (uri, OTHER)
 
     simulated(body)
 
 
 def test_a_role_in_a_description_is_a_role_or_nothing() -> None:
-    for said, expected in [("payee", "payee"), ("Payee", ""), ("a" * 33, ""), ("a\nb", ""), (7, ""), (None, "")]:
-        interface = {"type": "StructuredInterface", "protocol": "https://registry.example/p", "role": said}
+    for name, expected in [("payee", "payee"), ("Payee", ""), ("a" * 33, ""), ("a\nb", ""), (7, ""), (None, "")]:
+        interface = {"type": "StructuredInterface", "protocol": "https://registry.example/p", "role": name}
         value = json.dumps({"type": "AgentDescription", "interfaces": [interface]}).encode()
-        found = parse(value, "https://shop.example/ad.json")
-        assert isinstance(found, AgentDescription)
-        assert [protocol.role for protocol in found.protocols] == [expected]
+        description = parse(value, "https://shop.example/ad.json")
+        assert isinstance(description, AgentDescription)
+        assert [protocol.role for protocol in description.protocols] == [expected]

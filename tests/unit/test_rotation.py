@@ -58,9 +58,9 @@ def log() -> Log:
 def test_a_rotation_names_the_keys_from_its_leaf_on(log: Log) -> None:
     log.add(kinds.Withdrawal("cd" * 32, "illegal"), OPERATOR)
     log.add(rotation(), OPERATOR)
-    found = keys_in(log.facts)
-    assert found == LogKeys((term(FIRST), term(SECOND, 3, UNTIL)))
-    assert [found.at(size).log for size in (0, 2, 3, 9)] == [FIRST[0].verifier] * 2 + [SECOND[0].verifier] * 2
+    keys = keys_in(log.facts)
+    assert keys == LogKeys((term(FIRST), term(SECOND, 3, UNTIL)))
+    assert [keys.at(size).log for size in (0, 2, 3, 9)] == [FIRST[0].verifier] * 2 + [SECOND[0].verifier] * 2
     # The next one: after the overlap, of the clock alone.
     clock = (SECOND[0], THIRD[1])
     log.add(rotation(SECOND, clock, (SECOND[1], THIRD[1]), UNTIL + DAY), OPERATOR, issued=UNTIL)
@@ -131,7 +131,7 @@ KNOWN = LogKeys((term(FIRST), term(SECOND, 3, UNTIL)))
 BOTH = (*SECOND, *FIRST)
 
 
-def test_a_checkpoint_of_the_overlap_verifies_by_either_key_alone() -> None:
+def test_an_overlap_checkpoint_verifies_by_either_key() -> None:
     signed = note(5, *BOTH)
     for pair in (FIRST, SECOND):
         assert open_checkpoint(signed, pair[0].verifier, pair[1].verifier).time == NOW
@@ -170,27 +170,31 @@ def test_a_reader_follows_and_never_goes_back(log: Log) -> None:
     log.add(rotation(), OPERATOR)
     proven = keys_in(log.facts)
     first = LogKeys((term(FIRST),))
-    for known in (LogKeys.pinned(FIRST[0].verifier), LogKeys.pinned(SECOND[0].verifier), first, proven):
-        assert follow(known, proven, 2) == proven
+    for start in (LogKeys.pinned(FIRST[0].verifier), LogKeys.pinned(SECOND[0].verifier), first, proven):
+        assert follow(start, proven, 2) == proven
     # An older tree shows less, and the reader keeps what it knows.
     assert follow(proven, first, 1) == proven
-    for known, shown in ((proven, first), (LogKeys.pinned(THIRD[0].verifier), proven)):
+    for start, older in ((proven, first), (LogKeys.pinned(THIRD[0].verifier), proven)):
         with pytest.raises(TreatyError) as refused:
-            follow(known, shown, 2)
+            follow(start, older, 2)
         assert refused.value.code == "log.other"
 
 
 def test_the_leaves_of_a_log_prove_its_keys(log: Log) -> None:
-    made = [OPERATOR.statement(kinds.Genesis(ORIGIN, str(FIRST[0].verifier), str(FIRST[1].verifier), OPERATOR.did, "ab" * 32))]
-    made.append(OPERATOR.statement(rotation()))
-    assert proven_keys((index, each.leaf) for index, each in enumerate(made)) == LogKeys((term(FIRST), term(SECOND, 2, UNTIL)))
+    leaves_of_log = [
+        OPERATOR.statement(kinds.Genesis(ORIGIN, str(FIRST[0].verifier), str(FIRST[1].verifier), OPERATOR.did, "ab" * 32))
+    ]
+    leaves_of_log.append(OPERATOR.statement(rotation()))
+    assert proven_keys((index, each.leaf) for index, each in enumerate(leaves_of_log)) == LogKeys(
+        (term(FIRST), term(SECOND, 2, UNTIL))
+    )
     half = OPERATOR.statement(rotation(signers=FIRST))
     with pytest.raises(TreatyError) as refused:
-        proven_keys([(0, made[0].leaf), (1, half.leaf)])
+        proven_keys([(0, leaves_of_log[0].leaf), (1, half.leaf)])
     assert refused.value.code == "rotation.proof"
 
 
-def test_the_trusted_root_gets_the_new_key_and_keeps_its_pinned_part() -> None:
+def test_the_trusted_root_gets_the_new_key() -> None:
     root = b'{"tlogs":[{"baseUrl":"https://x","logId":{"keyId":"a"},"publicKey":{"keyDetails":"b","rawBytes":"c"}}]}'
     assert with_rotations(root, LogKeys((term(FIRST),))) == root
     extended = with_rotations(root, KNOWN)

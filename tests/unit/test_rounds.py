@@ -41,7 +41,7 @@ class Requests:
         return max(map(at.count, at))
 
 
-async def test_a_network_begins_so_many_requests_in_an_iteration_and_all_in_the_end() -> None:
+async def test_a_networks_requests_begin_in_bounded_rounds() -> None:
     requests = Requests()
     requests.count_iterations()
     await asyncio.gather(*requests.send(FLOOD, 50))
@@ -61,7 +61,7 @@ async def test_another_network_does_not_wait_behind_a_line() -> None:
 
 
 @pytest.mark.threat(114)
-async def test_while_several_networks_ask_a_line_leaves_the_loop_free_between_rounds() -> None:
+async def test_rounds_of_several_networks_leave_the_loop_free() -> None:
     requests = Requests()
     requests.count_iterations()
     await asyncio.gather(*requests.send(HONEST, 1), *requests.send(FLOOD, 5 * SHARE))
@@ -121,7 +121,7 @@ class Messages:
 
 
 @pytest.mark.threat(114)
-async def test_messages_are_handled_in_turns_of_their_network_without_a_task_that_waits() -> None:
+async def test_messages_take_their_networks_turns_without_a_task() -> None:
     requests = Requests()
     requests.count_iterations()
     connections = [Messages(requests, [0] * 10) for _ in range(5)]
@@ -147,7 +147,7 @@ async def test_a_large_message_takes_the_whole_share_of_its_network() -> None:
     assert requests.most_at_once(FLOOD) <= SHARE
 
 
-async def test_a_connection_has_one_place_in_the_line_however_often_it_asks() -> None:
+async def test_a_connection_has_one_place_in_the_line() -> None:
     rounds, woken = Rounds(SHARE), list[str]()
     turns = [MessageTurns(rounds, FLOOD) for _ in range(2)]
     assert [turns[0].take_now(0, lambda: None) for _ in range(SHARE)] == [True] * SHARE
@@ -161,7 +161,7 @@ async def test_a_connection_has_one_place_in_the_line_however_often_it_asks() ->
     assert [turns[0].take_now(0, lambda: None) for _ in range(2)].count(True) == 2
 
 
-async def test_a_turn_of_a_connection_that_is_closed_meanwhile_does_not_hold_up_the_line() -> None:
+async def test_a_closed_connections_turn_does_not_block_the_line() -> None:
     requests = Requests()
     assert requests.rounds.take(FLOOD, SHARE)
     closed = [MessageTurns(requests.rounds, FLOOD) for _ in range(3)]

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Agent, Identity, LocalProtocols, OperationError
 from treaty_agent.transport.foreign_session import ForeignSession
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_routing.conform import ENVIRONMENT, MEMBER, Host, Members
 
 PROTOCOLS = LocalProtocols([FOLDER])
@@ -41,9 +41,9 @@ async def test_the_items_hold_at_an_environment_of_treaty(tmp_path: Path) -> Non
         environment.on_session(URI, role="environment")(lambda session: asyncio.sleep(0))
         port = await stack.enter_async_context(environment.listen("127.0.0.1", 0))
         rounds = asyncio.create_task(run_rounds(environment))
-        found = await outcomes(ENVIRONMENT, Members(f"ws://127.0.0.1:{port}", URI, stack))
+        results = await outcomes(ENVIRONMENT, Members(f"ws://127.0.0.1:{port}", URI, stack))
         rounds.cancel()
-    assert others(found) == {}
+    assert others(results) == {}
 
 
 async def test_the_items_hold_at_a_member_of_treaty(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ async def test_the_items_hold_at_a_member_of_treaty(tmp_path: Path) -> None:
         connection = member.connect(f"ws://127.0.0.1:{port}", protocols=[URI], role="member", serving=[act, think])
         async with connection as session:
             await session.call("join", name="Bob", address="Worker", transitions={"<idle>": ["Work"], "Work": ["<idle>"]})
-            found = await outcomes(MEMBER, host)
-    assert others(found) == {}
+            results = await outcomes(MEMBER, host)
+    assert others(results) == {}
 
 
 class Careless:
@@ -71,15 +71,15 @@ class Careless:
         self.names: set[str] = set()
 
     async def serve(self, socket: Any) -> None:
-        link = ForeignSession(Foreign(), socket)
+        link = ForeignSession(PeerUnderTest(), socket)
         with suppress(ConnectionClosed):
             await link.welcome("environment")
             self.links.append(link)
             while True:
                 request = await link.hear()
-                taken = request.get("name") in self.names and not self.tells
+                is_double = request.get("name") in self.names and not self.tells
                 self.names.add(request.get("name", ""))
-                answer = {"type": "accepted"} if self.joins and not taken else {"type": "refused", "code": 418, "reason": ""}
+                answer = {"type": "accepted"} if self.joins and not is_double else {"type": "refused", "code": 418, "reason": ""}
                 await link.say({**answer, "id": request.get("id")})
                 if request.get("type") == "publish" and self.tells:
                     for each in self.links:
@@ -93,26 +93,26 @@ async def test_each_item_fails_at_an_environment_that_breaks_its_rule() -> None:
     for options in ({"joins": False, "tells": False}, {"joins": True, "tells": True}, {"joins": True, "tells": False}):
         async with serve(Careless(**options).serve, "127.0.0.1", 0) as server, AsyncExitStack() as stack:
             url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            found = await outcomes(ENVIRONMENT, Members(url, URI, stack), seconds=3)
-        failed |= failures(found)
+            results = await outcomes(ENVIRONMENT, Members(url, URI, stack), seconds=3)
+        failed |= failures(results)
     assert failed == set(ENVIRONMENT.ids)
 
 
 async def careless_member(port: int, *, eager: bool) -> None:
     """Join under no name. Answer every message with one that lacks its fields: at once, or in a round. End at junk."""
     async with connect(f"ws://127.0.0.1:{port}") as socket:
-        link = ForeignSession(Foreign(), socket)
+        link = ForeignSession(PeerUnderTest(), socket)
         await link.greet(URI, "member")
         await link.say({"type": "join", "id": "1", "name": "Bob.", "address": "Worker", "shared": False})
-        link.is_idle, given = False, 0
-        while "type" in (told := await link.hear()) and isinstance(told.get("message", {}), dict):
-            given += told["type"] == "message"
-            if told["type"] == ("message" if eager else "run"):
-                for _ in range(given):
+        link.is_idle, count = False, 0
+        while "type" in (messages := await link.hear()) and isinstance(messages.get("message", {}), dict):
+            count += messages["type"] == "message"
+            if messages["type"] == ("message" if eager else "run"):
+                for _ in range(count):
                     await link.say({"type": "publish", "id": "2", "message": {"content": "No."}})
-                given = 0
-            if told["type"] == "run":
-                await link.say({"type": "state", "round": told["round"], "idle": True, "error": ""})
+                count = 0
+            if messages["type"] == "run":
+                await link.say({"type": "state", "round": messages["round"], "idle": True, "error": ""})
 
 
 async def test_each_item_fails_at_a_member_that_breaks_its_rule() -> None:
@@ -122,7 +122,7 @@ async def test_each_item_fails_at_a_member_that_breaks_its_rule() -> None:
         async with host.serving("127.0.0.1", 0) as port:
             member = asyncio.create_task(careless_member(port, eager=eager))
             await host.joined.wait()
-            found = await outcomes(MEMBER, host, seconds=2)
-        failed |= failures(found)
+            results = await outcomes(MEMBER, host, seconds=2)
+        failed |= failures(results)
         await asyncio.gather(member, return_exceptions=True)
     assert failed == set(MEMBER.ids)

@@ -84,7 +84,7 @@ def test_005_01_a_message_has_the_defaults_of_the_source() -> None:
     assert Message("x").id != Message("x").id
 
 
-async def test_roles_without_a_name_get_one_each_and_a_class_is_all_of_them() -> None:
+async def test_unnamed_roles_get_names_and_a_class_is_all_of_them() -> None:
     environment, roles = Environment(), [Noter(), Noter(), Noter(name="Eve")]
     environment.add_roles(roles)
     assert list(environment.roles) == ["Noter-1", "Noter-2", "Eve"]
@@ -185,7 +185,7 @@ async def test_005_17_actions_go_by_order_or_as_the_role_thinks() -> None:
         thinking.set_actions([Draft, Draft()])
 
 
-async def test_a_role_without_a_choice_of_its_own_fails_and_the_others_go_on() -> None:
+async def test_a_role_without_a_choice_fails_alone() -> None:
     environment, noter = Environment(), Noter()
     noter._watch([UserRequirement])
     environment.add_roles([Author(), noter])
@@ -228,6 +228,6 @@ def test_in_one_process_it_needs_no_agent_and_no_library() -> None:
         "import sys; before = set(sys.modules); import treaty_routing; "
         "print({name.partition('.')[0] for name in sys.modules.keys() - before} - set(sys.stdlib_module_names))"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
-    assert sorted(ast.literal_eval(found)) == ["treaty_handler", "treaty_routing"]
+    output = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
+    assert sorted(ast.literal_eval(output)) == ["treaty_handler", "treaty_routing"]
     assert Path(treaty_routing.__file__).parent.joinpath("handler").resolve() == (FOLDER / "handler").resolve()

@@ -66,11 +66,11 @@ class Epochs:
         return ["decision"]
 
 
-def scheduled(seconds: float, **given: object) -> Epochs:
+def scheduled(seconds: float, **options: object) -> Epochs:
     """What a schedule does in so many virtual seconds."""
 
     async def work() -> Epochs:
-        epochs = Epochs(**given)  # type: ignore[arg-type]
+        epochs = Epochs(**options)  # type: ignore[arg-type]
         running = asyncio.create_task(Schedule(epochs.timetable, epochs.close, epochs.clock).run())
         await asyncio.sleep(seconds)
         running.cancel()
@@ -81,14 +81,14 @@ def scheduled(seconds: float, **given: object) -> Epochs:
     return run(work())
 
 
-def test_epochs_close_when_they_are_due_and_the_schedule_does_not_drift() -> None:
+def test_epochs_close_when_due_without_drift() -> None:
     epochs = scheduled(1_050)
     assert [round(at) for at in epochs.closings] == list(range(100, 1_001, 100))
     assert len(epochs.attempts) == len(epochs.closings)
     assert epochs.looks < 1_050 / 5 * 2, "nobody is kept busy by waiting"
 
 
-def test_an_epoch_with_nothing_to_decide_is_tried_again_at_the_next_due_time() -> None:
+def test_an_empty_epoch_is_retried_when_next_due() -> None:
     epochs = scheduled(550, empty=range(350))
     assert [round(at) for at in epochs.attempts] == [100, 200, 300, 400, 500]
     assert [round(at) for at in epochs.closings] == [400, 500]
@@ -149,9 +149,9 @@ async def closed(registry: Registry) -> int:
 async def test_a_log_begins_open_and_closes_by_its_clock(tmp_path: Path, database: str, web: Web, voter: Signer) -> None:
     clock = Clock()
     async with opened(tmp_path, database, web, clock) as registry:
-        found = await registry.parameters_status()
-        assert (found.in_force.parameters, found.announced, found.closes) == (draft(PERIOD).parameters, None, NOW + PERIOD)
-        assert found.in_force.parameters.electorate == "open"
+        status = await registry.parameters_status()
+        assert (status.in_force.parameters, status.announced, status.closes) == (draft(PERIOD).parameters, None, NOW + PERIOD)
+        assert status.in_force.parameters.electorate == "open"
         await log(registry, ballot(registry), voter)
         clock.seconds = PERIOD - 1
         before = await contents(registry)
@@ -198,23 +198,23 @@ async def test_from_development_to_an_open_electorate(registry: Registry, web: W
     assert (await registry.parameters_status()).closes is None
     await log(registry, ballot(registry), voter)
     announced = await registry.announce(draft(PERIOD))
-    found = await registry.parameters_status()
-    assert (announced.epoch, found.epoch, found.in_force.parameters.electorate) == (1, 0, "development")
-    assert found.announced is not None
-    assert (found.announced.statement, found.announced.index) == (announced.statement, announced.index)
+    status = await registry.parameters_status()
+    assert (announced.epoch, status.epoch, status.in_force.parameters.electorate) == (1, 0, "development")
+    assert status.announced is not None
+    assert (status.announced.statement, status.announced.index) == (announced.statement, announced.index)
     (decided,) = await registry.decide()
     assert decided.decision.electorate == "development"
-    found = await registry.parameters_status()
-    assert (found.in_force.statement, found.announced, found.closes) == (announced.statement, None, NOW + PERIOD)
+    status = await registry.parameters_status()
+    assert (status.in_force.statement, status.announced, status.closes) == (announced.statement, None, NOW + PERIOD)
     with pytest.raises(Refused, match="closes by itself"):
         await registry.decide()
 
 
 async def test_whoever_submits_parameters_uploads_their_list_first(registry: Registry, tmp_path: Path) -> None:
     body = draft().parameters
-    made = operator_in(tmp_path / "registry").state(body, issued=registry.clock()).statement
+    statement = operator_in(tmp_path / "registry").state(body, issued=registry.clock()).statement
     before = await contents(registry)
-    (refused,) = await registry.submit([made.leaf])
+    (refused,) = await registry.submit([statement.leaf])
     assert isinstance(refused, TreatyError)
     assert refused.code == "blob.missing"
     assert await contents(registry) == before

@@ -136,11 +136,11 @@ def test_the_specification_shows_the_same_matrices(election: Election) -> None:
         )
 
     text = SPECIFICATION.read_text(encoding="utf-8")
-    for shown in (election.ballots, rows(election.votes), rows(election.strengths), f"order {' '.join(election.order)}"):
-        assert shown in text, shown
+    for text_of in (election.ballots, rows(election.votes), rows(election.strengths), f"order {' '.join(election.order)}"):
+        assert text_of in text, text_of
 
 
-def test_a_tie_goes_to_the_incumbent_then_to_the_earlier_publication() -> None:
+def test_a_tie_goes_to_the_incumbent_then_to_the_earliest() -> None:
     votes = ELECTIONS["two undefeated"].votes
     assert rank(votes) == Ranking((1, 2, 3, 0, 4), (Tie(0, (1, 3)), Tie(1, (2, 3))))
     assert rank(votes, incumbent=3).order == (3, 0, 1, 2, 4)
@@ -148,12 +148,12 @@ def test_a_tie_goes_to_the_incumbent_then_to_the_earlier_publication() -> None:
     assert rank(votes, incumbent=0).order == (1, 2, 3, 0, 4), "an incumbent that is defeated wins no tie"
 
 
-def test_without_votes_everybody_is_tied_in_the_order_of_publication() -> None:
+def test_without_votes_the_order_is_that_of_publication() -> None:
     assert rank([[0, 0, 0]] * 3) == Ranking((0, 1, 2), (Tie(0, (0, 1, 2)), Tie(1, (1, 2))))
     assert rank([[0]]) == Ranking((0,), ())
 
 
-def test_a_weak_condorcet_winner_may_be_level_only_with_later_choices() -> None:
+def test_a_weak_condorcet_winner_ties_later_choices_alone() -> None:
     level = margins([[0, 5, 6], [5, 0, 6], [2, 2, 0]])
     assert beaten_by(level, 0) == []
     assert beaten_by(level, 1) == [0]

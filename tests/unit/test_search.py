@@ -23,7 +23,7 @@ def terms(text: str) -> set[str]:
     return {match[1] for match in LEXEME.finditer(vector([("A", text)]))}
 
 
-def test_words_are_terms_and_unspaced_scripts_become_characters_and_pairs() -> None:
+def test_words_are_terms_and_unspaced_scripts_are_pairs() -> None:
     assert vector([("A", "Chat 协商协议")]) == ("'chat':1A '协':2A,4A '协商':6A '协议':8A '商':3A '商协':7A '议':5A")
     assert terms("かな カタカナ 한국어") == {
         "か",

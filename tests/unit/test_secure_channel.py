@@ -58,15 +58,15 @@ def signed(text: str, change: Callable[[dict[str, Any]], object], signer: Identi
 
 
 def test_the_hellos_have_every_field_of_the_source() -> None:
-    asked, answered, *_ = (json.loads(text) for text in shake_hands(source(), destination()))
+    source_hello, answered, *_ = (json.loads(text) for text in shake_hands(source(), destination()))
     common = {
         *("version", "type", "timestamp", "messageId", "sessionId", "sourceDid", "destinationDid", "verificationMethod"),
         *("random", "proof", "metaProtocol"),
     }
-    assert set(asked) == common | {"supportedVersions", "cipherSuites", "supportedGroups", "keyShares"}
+    assert set(source_hello) == common | {"supportedVersions", "cipherSuites", "supportedGroups", "keyShares"}
     assert set(answered) == common | {"selectedVersion", "cipherSuite", "keyShare"}
-    assert set(asked["keyShares"][0]) == set(answered["keyShare"]) == {"group", "expires", "keyExchange"}
-    for value, signer in ((asked, BUYER), (answered, SHOP)):
+    assert set(source_hello["keyShares"][0]) == set(answered["keyShare"]) == {"group", "expires", "keyExchange"}
+    for value, signer in ((source_hello, BUYER), (answered, SHOP)):
         assert value["verificationMethod"] == keys.method_of(signer)
         assert set(value["proof"]) == {"type", "created", "verificationMethod", "proofValue"}
         assert value["timestamp"] == "2027-01-15T08:00:00.000Z"
@@ -90,16 +90,16 @@ def test_what_the_keys_came_from_is_forgotten() -> None:
         assert private_keys(peer) == []
 
 
-def test_the_machine_gets_the_same_hellos_and_ignores_the_additional_fields() -> None:
+def test_the_machine_ignores_additional_hello_fields() -> None:
     near, far = source(), destination()
     wire = shake_hands(near, far)
     assert far.got == [wire[0]]
     assert near.got == [wire[1]]
-    for text, type, said in ((wire[0], "sourceHello", first_hello()), (wire[1], "destinationHello", answer())):
-        assert plain.parse(text, type) == plain.parse(said, type)  # type: ignore[arg-type]
+    for text, type, expected in ((wire[0], "sourceHello", first_hello()), (wire[1], "destinationHello", answer())):
+        assert plain.parse(text, type) == plain.parse(expected, type)  # type: ignore[arg-type]
 
 
-def test_the_negotiation_id_uses_the_randoms_of_the_signed_hellos() -> None:
+def test_the_negotiation_id_uses_the_signed_randoms() -> None:
     wire = shake_hands(source(), destination())
     hellos = plain.parse(wire[0], "sourceHello"), plain.parse(wire[1], "destinationHello")
     assert negotiation_id(*hellos) == negotiation_id(
@@ -107,11 +107,11 @@ def test_the_negotiation_id_uses_the_randoms_of_the_signed_hellos() -> None:
     )
 
 
-def test_a_source_gets_the_hello_only_when_finished_is_verified_and_a_destination_no_frame_before() -> None:
+def test_nothing_passes_before_finished_is_verified() -> None:
     near, far = source(), destination()
-    (asked,) = near.say(first_hello())
-    far.take(asked)
-    assert far.got == [asked]
+    (frame,) = near.say(first_hello())
+    far.take(frame)
+    assert far.got == [frame]
     answered, finished = far.say(answer())
     (reply,) = near.take(answered)
     assert near.got == []
@@ -120,7 +120,7 @@ def test_a_source_gets_the_hello_only_when_finished_is_verified_and_a_destinatio
     assert near.got == [answered]
     (record,) = near.say(b"\x40early")
     refused("secure.hello", far.take, record)
-    assert far.got == [asked]
+    assert far.got == [frame]
     refused("secure.hello", far.take, reply)
 
 
@@ -177,9 +177,7 @@ def test_the_answer_has_to_be_fresh_too() -> None:
         (lambda value: value.pop("supportedVersions"), "secure.hello"),
     ],
 )
-def test_a_source_hello_that_breaks_a_rule_is_refused_although_it_is_signed(
-    change: Callable[[dict[str, Any]], object], code: str
-) -> None:
+def test_a_signed_source_hello_must_keep_the_rules(change: Callable[[dict[str, Any]], object], code: str) -> None:
     far = destination()
     text = signed(source().say(first_hello())[0], change)
     refused(code, far.take, text)
@@ -209,8 +207,8 @@ def test_a_destination_hello_that_breaks_a_rule_is_refused(change: Callable[[dic
 
 def test_another_agent_than_the_one_that_was_meant_is_refused() -> None:
     near, far = source(), destination(MALLORY)
-    (asked,) = near.say(plain_hello("sourceHello", BUYER, SHOP.did))
-    refused("hello.destination", far.take, asked)
+    (frame,) = near.say(plain_hello("sourceHello", BUYER, SHOP.did))
+    refused("hello.destination", far.take, frame)
     anyone = source()
     far = destination(MALLORY)
     far.take(*anyone.say(plain_hello("sourceHello", BUYER, "")))
@@ -218,7 +216,7 @@ def test_another_agent_than_the_one_that_was_meant_is_refused() -> None:
     assert anyone.channel.peer == MALLORY.did
 
 
-def test_hellos_that_this_side_cannot_sign_are_refused_before_anything_is_sent() -> None:
+def test_an_unsignable_hello_is_refused_before_sending() -> None:
     for text in (
         plain_hello("sourceHello", SHOP, "", key_id=None),
         first_hello(key_id=f"{BUYER.did}#other"),
@@ -266,13 +264,13 @@ def source_asked() -> Peer:
     return near
 
 
-def test_where_encryption_is_preferred_a_plain_peer_is_spoken_to_in_plain() -> None:
+def test_preferred_encryption_speaks_plainly_to_a_plain_peer() -> None:
     near, far = source(required=False), destination(required=False)
     near.say(first_hello())
     near.take(answer())
     far.take(first_hello())
-    for peer, said in ((near, answer()), (far, first_hello())):
-        assert peer.got == [said]
+    for peer, hello in ((near, answer()), (far, first_hello())):
+        assert peer.got == [hello]
         assert peer.channel.send(b"\x40plain", NOW) == [b"\x40plain"]
         peer.take(b"\x40too")
         assert peer.got[-1] == b"\x40too"
@@ -285,13 +283,13 @@ def test_where_encryption_is_preferred_a_plain_peer_is_spoken_to_in_plain() -> N
 
 def test_hellos_of_the_two_profiles_are_told_apart() -> None:
     near, far = source(), destination()
-    asked, answered, *rest = shake_hands(near, far)
-    assert is_secure_hello(asked)
+    source_hello, answered, *rest = shake_hands(near, far)
+    assert is_secure_hello(source_hello)
     assert is_secure_hello(answered)
     for text in (first_hello(), answer(), "", "[]", "{", "7", "\ud800", '"proof"', "x" * 40_000, rest[0]):
         assert not is_secure_hello(text)
     for mark in ("proof", "keyShares"):
-        value = json.loads(asked)
+        value = json.loads(source_hello)
         del value[mark]
         assert is_secure_hello(json.dumps(value)), "half a signed Hello is no plain one"
 
@@ -370,7 +368,7 @@ def test_finished_says_what_its_version_asks_for(version: str, changed: dict[str
     "changed",
     [{"version": "1.1"}, {"type": "message"}, {"sessionId": "t" * 16}, {"sourceDid": MALLORY.did}, {"destinationDid": SHOP.did}],
 )
-def test_a_finished_of_another_session_is_refused_whatever_the_version(changed: dict[str, str]) -> None:
+def test_a_finished_of_another_session_is_refused(changed: dict[str, str]) -> None:
     near, key_id, key = source_keyed_in(UNBOUND)
     text = json.dumps(json.loads(_finished_by_hand(key, secretKeyId=key_id)) | changed)
     refused("secure.hello", near.take, text)

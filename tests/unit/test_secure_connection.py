@@ -123,7 +123,7 @@ async def test_over_a_network(scheme: str) -> None:
 
 
 @pytest.mark.threat(104)
-async def test_a_connection_that_is_cut_is_told_from_one_that_was_closed() -> None:
+async def test_a_cut_connection_differs_from_a_closed_one() -> None:
     for reason in ("", "session.idle"):
         inner = memory.pair()
         near, far = secured(*inner)
@@ -256,7 +256,7 @@ async def test_a_resolver_that_fails_unread_is_not_logged(caplog: pytest.LogCapt
     assert not caplog.records
 
 
-async def test_while_a_did_is_resolved_nothing_is_taken_from_the_other_connection() -> None:
+async def test_resolving_a_did_reads_nothing_from_another_connection() -> None:
     go_on = asyncio.Event()
 
     async def slow(did: str, key_id: str) -> Mapping[str, Any]:
@@ -292,7 +292,7 @@ async def test_documents_are_fetched_for_the_host_that_is_served() -> None:
     assert askers == ["stranger"] * 2
 
 
-async def test_a_rotated_key_proves_its_did_at_once_though_the_document_before_is_remembered() -> None:
+async def test_a_rotated_key_proves_its_did_at_once() -> None:
     served = {identity.did: json.dumps(identity.did_document()).encode() for identity in (BUYER, SHOP)}
     seconds = iter(range(0, 1000, 10))
 
@@ -509,7 +509,7 @@ async def test_too_large_a_message_is_refused_here() -> None:
     assert [await next_message(far) for _ in range(2)] == [b"\x40early", b"\x40next"]
 
 
-async def test_too_large_a_plain_message_is_refused_and_the_next_one_passes() -> None:
+async def test_a_too_large_plain_message_is_refused_alone() -> None:
     inner = memory.pair()
     near = SecureConnection.source(inner[0], BUYER, resolve=resolve, required=False)
     near.send(ASKED)
@@ -521,7 +521,7 @@ async def test_too_large_a_plain_message_is_refused_and_the_next_one_passes() ->
     assert [await next_message(inner[1]) for _ in range(2)][1] == b"\x40next"
 
 
-async def test_whom_the_transport_proved_and_whom_the_handshake_proved_has_to_be_the_same() -> None:
+async def test_transport_and_handshake_prove_the_same_did() -> None:
     for did, code in ((MALLORY.did, "secure.identity"), (BUYER.did, None)):
         near, far = secured(*memory.pair(source=did))
         assert far.peer == did
@@ -532,7 +532,7 @@ async def test_whom_the_transport_proved_and_whom_the_handshake_proved_has_to_be
             await refused(code, far)
 
 
-async def test_a_source_says_nothing_to_whom_the_transport_proved_to_be_another() -> None:
+async def test_a_source_says_nothing_to_another_proved_did() -> None:
     near, far = secured(*memory.pair(source=MALLORY.did)[::-1])
     near.send(ASKED)
     near.send(b"\x40early")
@@ -591,7 +591,7 @@ async def test_an_early_message_that_cannot_be_sent_ends_it() -> None:
     await refused("session.closed", near)
 
 
-async def test_after_an_early_message_of_a_destination_that_cannot_be_sent_nothing_follows() -> None:
+async def test_nothing_follows_an_unsendable_early_message() -> None:
     now = time.time()
     # The keys of a day expire between its Hello and the first record.
     times = iter([now] * 3 + [now + 2 * 86400] + [now] * 9)

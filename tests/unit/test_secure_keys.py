@@ -190,7 +190,7 @@ def test_the_documents_of_our_identities_list_their_keys() -> None:
         {"deactivated": True},
     ],
 )
-def test_a_key_that_the_document_does_not_list_for_authentication_is_refused(change: dict[str, Any]) -> None:
+def test_a_key_not_listed_for_authentication_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(Unauthorized) as refusal:
         keys.listed_key(SHOP.did_document() | change, SHOP.did, SHOP.key_id)
     assert refusal.value.code == "secure.identity"

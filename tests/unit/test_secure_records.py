@@ -125,7 +125,7 @@ def test_a_record_sent_back_to_its_sender_is_refused() -> None:
     assert len(near.got) == 1
 
 
-def test_parts_of_a_message_cannot_be_left_out_or_joined_otherwise() -> None:
+def test_parts_of_a_message_are_neither_dropped_nor_rejoined() -> None:
     near, far = opened()
     first, second = near.say(b"x" * (MAX_PART + 1))
     far.take(first)
@@ -188,7 +188,7 @@ def test_the_best_common_version_is_chosen() -> None:
     assert answered["selectedVersion"] == BOUND
 
 
-def test_in_version_1_0_no_record_counts_twice_and_none_can_be_changed() -> None:
+def test_a_1_0_record_counts_once_and_unchanged() -> None:
     near, far = unbound()
     (record,) = near.say(b"\x40once")
     far.take(record)
@@ -204,7 +204,7 @@ def test_in_version_1_0_no_record_counts_twice_and_none_can_be_changed() -> None
         assert len(far.got) == 1
 
 
-def test_in_version_1_0_a_finished_cannot_be_repeated_as_a_record() -> None:
+def test_a_1_0_finished_is_no_record() -> None:
     near, far = source(versions=(UNBOUND,)), destination(versions=(UNBOUND,))
     finished = json.loads(shake_hands(near, far)[3])
     record = json.loads(near.say(b"x")[0])

@@ -84,11 +84,11 @@ async def test_a_refusal_in_a_batch_concerns_one_statement(registry: Registry) -
 
 async def test_a_statement_sees_the_one_before_it_in_its_batch(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    first = ALICE.statement(made.body).leaf
-    for digest, data in made.blobs.items():
+    statement = publication(ALICE)
+    first = ALICE.statement(statement.body).leaf
+    for digest, data in statement.blobs.items():
         await registry.put_blob(digest, first, data)
-    early, late = (ALICE.statement(kinds.Status(made.body.uri, state)).leaf for state in ("deprecated", "yanked"))
+    early, late = (ALICE.statement(kinds.Status(statement.body.uri, state)).leaf for state in ("deprecated", "yanked"))
     outcomes = await registry.submit([early, first, late])
     assert [getattr(outcome, "code", "logged") for outcome in outcomes] == ["protocol.unknown", "logged", "logged"]
 
@@ -107,9 +107,9 @@ async def test_one_statement_has_one_place_however_often_it_comes(registry: Regi
 
 async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    made = publication(ALICE)
-    await publish(registry, ALICE, made)
-    leaf = ALICE.statement(kinds.Status(made.body.uri, "deprecated")).leaf
+    statement = publication(ALICE)
+    await publish(registry, ALICE, statement)
+    leaf = ALICE.statement(kinds.Status(statement.body.uri, "deprecated")).leaf
     connection = registry.leader.connection
     together = await registry.submit([leaf, leaf])
     (again,) = await registry.submit([leaf])
@@ -119,7 +119,7 @@ async def test_a_statement_that_no_rule_refuses_twice_is_logged_once(registry: R
     assert registry.leader.connection is connection, "no commit failed on the way"
 
 
-async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
+async def test_a_refused_statement_logged_in_its_batch_has_a_receipt(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     first, second = (vote(registry, ALICE, seq) for seq in (0, 1))
     outcomes = await registry.submit([second, first, second])
@@ -130,7 +130,7 @@ async def test_a_refused_statement_that_is_logged_by_the_end_of_its_batch_has_a_
     ]
 
 
-async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registry: Registry, web: Web) -> None:
+async def test_a_receipt_outlives_the_key_of_its_statement(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
     leaf = vote(registry, ALICE)
     (before,) = await registry.submit([leaf])
@@ -145,9 +145,7 @@ async def test_a_logged_statement_keeps_its_receipt_when_its_key_is_gone(registr
     assert (await refuse(registry, vote(registry, ALICE, 2))).code == "statement.unknown-key"
 
 
-async def test_a_statement_that_trips_over_our_own_fault_takes_no_other_along(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_internal_fault_fails_its_statement_alone(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     poison, apply = granted(WRITERS[3]), projection.apply
 
     async def faulty(connection: Connection, entries: Sequence[Entry]) -> None:
@@ -252,13 +250,13 @@ async def test_a_turn_logs_all_or_nothing(registry: Registry) -> None:
 
 async def test_a_turn_keeps_writers_waiting_and_no_reader(registry: Registry, web: Web) -> None:
     web.serve(ALICE)
-    logged = await publish(registry, ALICE, made := publication(ALICE))
+    logged = await publish(registry, ALICE, statement := publication(ALICE))
     assert isinstance(logged, Logged)
     async with registry.sequencer.exclusive():
         writing = asyncio.create_task(registry.submit([granted(WRITERS[0])]))
         async with asyncio.timeout(10):
             assert await registry.receipt(logged.id) == logged.receipt
-            assert await registry.blob(made.body.document.sha256) == made.document
+            assert await registry.blob(statement.body.document.sha256) == statement.document
             assert await registry.tile("/tile/entries/000.p/1")
             await registry.inclusion(range(registry.head.size))
         assert not writing.done()

@@ -89,7 +89,7 @@ async def described(port: int) -> list[str]:
     """The protocols of an agent's description."""
     async with httpx.AsyncClient() as client:
         description = (await client.get(f"http://127.0.0.1:{port}/ad.json")).json()
-    return [found for interface in description["interfaces"] if (found := interface.get("protocol", "")).startswith("https:")]
+    return [uri for interface in description["interfaces"] if (uri := interface.get("protocol", "")).startswith("https:")]
 
 
 async def test_a_protocol_is_provided_while_the_agent_serves(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ async def test_a_protocol_is_provided_while_the_agent_serves(tmp_path: Path) -> 
             assert await greeting.call("greet", name="Ada") == "Hello, Ada!"
 
 
-async def test_functions_that_do_not_fit_are_told_and_served_once_they_are_complete(tmp_path: Path) -> None:
+async def test_unfitting_functions_are_reported_until_complete(tmp_path: Path) -> None:
     async with open_host(tmp_path) as (host, _, port):
 
         @host.agent.provides(host.uri("appointment"))
@@ -206,7 +206,7 @@ async def until_event(party: Party, name: str) -> None:
     raise AssertionError(f"there is no event {name}")
 
 
-def test_a_revocation_ends_the_sessions_of_that_protocol_after_their_calls(tmp_path: Path) -> None:
+def test_a_revocation_ends_sessions_after_their_calls(tmp_path: Path) -> None:
     async def main() -> None:
         go, registry = asyncio.Event(), Registry()
         seller, old, new = party("shop", tmp_path, protocols=registry), buyer(tmp_path / "old"), buyer(tmp_path / "new")
@@ -280,7 +280,7 @@ class SlowRegistry(Registry):
 
 
 @pytest.mark.threat(217)
-def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tmp_path: Path) -> None:
+def test_an_answer_older_than_a_revocation_serves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         registry = SlowRegistry()
         seller = shop(tmp_path, URI_2, protocols=registry)
@@ -297,9 +297,9 @@ def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tm
         await provision.renew(seller.agent.context)
         assert not seller.agent.served
         registry.go.set()
-        with pytest.raises(TreatyError) as told:
+        with pytest.raises(TreatyError) as error:
             await connecting
-        assert told.value.code == "session.peer-code"
+        assert error.value.code == "session.peer-code"
         assert not seller.agent.served
         assert list(seller.agent.unserved) == [URI_2]
         await seller.agent.aclose()
@@ -308,9 +308,7 @@ def test_an_answer_from_before_a_revocation_does_not_serve_the_protocol_again(tm
 
 
 @pytest.mark.parametrize(("seconds_old", "is_served"), [(3000, True), (3700, False)])
-def test_a_registry_that_is_away_closes_a_protocol_when_its_proof_is_too_old_and_for_a_time(
-    tmp_path: Path, seconds_old: int, is_served: bool
-) -> None:
+def test_an_absent_registry_closes_a_protocol_of_old_proof(tmp_path: Path, seconds_old: int, is_served: bool) -> None:
     async def main() -> None:
         registry = Registry(seconds_old)
         seller = shop(tmp_path, URI_2, protocols=registry)
@@ -321,10 +319,10 @@ def test_a_registry_that_is_away_closes_a_protocol_when_its_proof_is_too_old_and
         if not is_served:
             assert isinstance(seller.agent.unserved[URI_2], Unavailable)
             async with meeting(seller) as wire:
-                with pytest.raises(Unavailable) as told:
+                with pytest.raises(Unavailable) as error:
                     async with buyer(tmp_path).agent.connect_over(wire, topic=TOPIC):
                         pass
-            assert told.value.code == "session.protocol-unavailable"
+            assert error.value.code == "session.protocol-unavailable"
         registry.refused.clear()
         if not is_served:
             await until_event(seller, "served")
@@ -357,9 +355,9 @@ async def key_in_document(port: int) -> str:
 
 
 async def test_a_rotated_key_is_taken_over_without_a_restart(tmp_path: Path) -> None:
-    host = Host(tmp_path, former := Identity.create("host.example"))
+    host = Host(tmp_path, first_identity := Identity.create("host.example"))
     host.greets()
-    former.save(tmp_path / "identity.json")
+    first_identity.save(tmp_path / "identity.json")
     async with (
         host.agent,
         Agent(Identity.create(), host.protocols, home=tmp_path / "guest") as guest,
@@ -368,8 +366,8 @@ async def test_a_rotated_key_is_taken_over_without_a_restart(tmp_path: Path) -> 
         url = f"ws://127.0.0.1:{port}"
         assert not host.agent.reload()
         async with guest.connect(url, topic="social/greeting") as open_session:
-            former.rotated().supersede(former, tmp_path / "identity.json")
-            assert await key_in_document(port) == former.key_id
+            first_identity.rotated().supersede(first_identity, tmp_path / "identity.json")
+            assert await key_in_document(port) == first_identity.key_id
             assert host.agent.reload()
             assert await key_in_document(port) == f"{host.agent.did}#key-2"
             assert await open_session.call("greet", name="Ada") == "Hello, Ada!"
@@ -385,16 +383,16 @@ async def test_signals_reload_and_end_an_agent_that_serves(tmp_path: Path) -> No
     """In this process: `serve` sets the handlers and restores them."""
     handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     before = [signal.getsignal(number) for number in handled]
-    host, port = Host(tmp_path, former := Identity.create("host.example")), free_port()
+    host, port = Host(tmp_path, first_identity := Identity.create("host.example")), free_port()
     host.greets()
-    former.save(tmp_path / "identity.json")
+    first_identity.save(tmp_path / "identity.json")
     async with host.agent:
         serving = asyncio.create_task(host.agent.serve("127.0.0.1", port, public=PUBLIC))
         while signal.getsignal(signal.SIGHUP) == before[2]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        former.rotated().supersede(former, tmp_path / "identity.json")
+        first_identity.rotated().supersede(first_identity, tmp_path / "identity.json")
         os.kill(os.getpid(), signal.SIGHUP)
-        while await key_in_document(port) == former.key_id:  # noqa: ASYNC110
+        while await key_in_document(port) == first_identity.key_id:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         (tmp_path / "identity.json").unlink()
         os.kill(os.getpid(), signal.SIGHUP)  # logged, and the agent goes on
@@ -465,7 +463,7 @@ async def test_signals_are_left_alone_on_request_and_in_other_threads(tmp_path: 
         await asyncio.to_thread(asyncio.run, serve())
 
 
-async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain(tmp_path: Path) -> None:
+async def test_an_agent_without_protocols_serves_its_documents(tmp_path: Path) -> None:
     host = Host(tmp_path)
     async with host.agent:
         with pytest.raises(Refused) as failure:
@@ -486,7 +484,7 @@ async def test_an_agent_that_provides_nothing_serves_the_documents_of_its_domain
 
 
 async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
-    host, said = Host(tmp_path), list[str]()
+    host, event_types = Host(tmp_path), list[str]()
     host.greets()
     async with host.agent:
         await host.agent.prepare()
@@ -497,10 +495,10 @@ async def test_the_lifespan_of_a_web_server_drains(tmp_path: Path) -> None:
             return {"type": next(events)}
 
         async def send(event: Any) -> None:
-            said.append(event["type"])
+            event_types.append(event["type"])
 
         await application({"type": "lifespan"}, receive, send)
-        assert said == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+        assert event_types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
         transport = httpx.ASGITransport(application)
         async with httpx.AsyncClient(transport=transport, base_url="https://host.example") as client:
             late = await client.post(f"{SESSIONS}?key={'k' * 43}", content=b"", headers={"Content-Type": MEDIA_TYPE})

@@ -31,12 +31,12 @@ async def test_a_partner_does_not_wait_for_strangers_of_its_host(tmp_path: Path)
     assert not agreements.knows(claimed)
     agreements.remember(AgreementRecord("ws://x", "", PARTNER, "00" * 32, "https://r.example/protocols/a.example/p/1.0", ()))
     async with Loopback(tmp_path).serving(documents, HOST) as loopback:
-        known = PeerDocuments(loopback.network(), agreements)
+        peer_documents = PeerDocuments(loopback.network(), agreements)
         names = [parse_did(f"{PARTNER}:mallory{number}") for number in range(HOST_BURST + 4)]
-        strangers = [asyncio.create_task(known.fetch(name)) for name in names]
+        strangers = [asyncio.create_task(peer_documents.fetch(name)) for name in names]
         for _ in range(HOST_BURST):
             await answered.acquire()
-        assert (await known.fetch(parse_did(PARTNER))).did.text == PARTNER
+        assert (await peer_documents.fetch(parse_did(PARTNER))).did.text == PARTNER
         assert not all(task.done() for task in strangers), "some wait yet"
         for task in strangers:
             task.cancel()

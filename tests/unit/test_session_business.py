@@ -32,30 +32,31 @@ async def search(words: str, filter: Filter, limit: int = 10) -> list[Product]:
 
 
 def test_a_function_is_described_by_its_name_docstring_and_hints() -> None:
-    found = capability_of(search)
-    assert (found.name, found.description) == ("search", "Find products.\n\nBy their names.")
-    properties: Any = found.arguments["properties"]
-    definitions: Any = found.arguments["$defs"]
-    assert found.arguments["type"] == "object"
-    assert found.arguments["required"] == ["words", "filter"]
-    assert found.arguments["additionalProperties"] is False
+    capability = capability_of(search)
+    assert (capability.name, capability.description) == ("search", "Find products.\n\nBy their names.")
+    properties: Any = capability.arguments["properties"]
+    definitions: Any = capability.arguments["$defs"]
+    assert capability.arguments["type"] == "object"
+    assert capability.arguments["required"] == ["words", "filter"]
+    assert capability.arguments["additionalProperties"] is False
     assert properties["words"] == {"type": "string"}
     assert properties["filter"]["$ref"] == "#/$defs/Filter"
     assert definitions["Filter"]["properties"]["below"] == {"type": "number", "exclusiveMinimum": 0}
-    assert found.result["type"] == "array"
-    assert found.result["items"] == {"$ref": "#/$defs/Product"}
+    assert capability.result["type"] == "array"
+    assert capability.result["items"] == {"$ref": "#/$defs/Product"}
 
 
 def test_what_has_no_hint_may_be_anything() -> None:
     def ping(value, other=None):  # type: ignore[no-untyped-def]
         return value
 
-    found = capability_of(ping)
-    assert found.description == ""
-    assert found.arguments["properties"] == {"value": {}, "other": {"default": None}} or found.arguments["properties"] == {
-        "value": {}, "other": {},
-    }  # fmt: skip
-    assert (found.arguments["required"], dict(found.result)) == (["value"], {})
+    capability = capability_of(ping)
+    assert capability.description == ""
+    assert capability.arguments["properties"] in (
+        {"value": {}, "other": {"default": None}},
+        {"value": {}, "other": {}},
+    )
+    assert (capability.arguments["required"], dict(capability.result)) == (["value"], {})
 
 
 def positional(value: str, /) -> str:
@@ -75,7 +76,7 @@ def unknown(value: Nowhere) -> str:  # type: ignore[name-defined] # noqa: F821
 
 
 @pytest.mark.parametrize("function", [positional, variadic, undescribable, unknown, lambda value: value])
-def test_what_cannot_be_described_or_called_by_name_is_refused_and_not_offered(function: Any) -> None:
+def test_an_indescribable_function_is_not_offered(function: Any) -> None:
     offers = OfferedFunctions()
     with pytest.raises(Malformed) as refusal:
         offers.add(function)

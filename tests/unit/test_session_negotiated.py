@@ -43,9 +43,9 @@ def test_new_code_replaces_the_old(tmp_path: Path) -> None:
     protocols.keep(accept_implementation(broken, DOCUMENT, PEER), broken)
     (ours,) = protocols.all()
     assert ours.package.digest == broken.package.digest
-    found = NegotiatedProtocols(tmp_path).get(ours.hash)
-    assert found is not None
-    assert found.package.digest == broken.package.digest
+    entry = NegotiatedProtocols(tmp_path).get(ours.hash)
+    assert entry is not None
+    assert entry.package.digest == broken.package.digest
     assert [path.name for path in (tmp_path / "negotiated").iterdir()] == [ours.hash]
 
 
@@ -53,8 +53,8 @@ def test_that_it_was_published_is_kept(tmp_path: Path) -> None:
     protocols = kept(tmp_path)
     (ours,) = protocols.all()
     protocols.published(ours, "https://registry.example/protocols/a.example/p/1.0")
-    found = NegotiatedProtocols(tmp_path).get(ours.hash)
-    assert found == dataclasses.replace(ours, published="https://registry.example/protocols/a.example/p/1.0")
+    entry = NegotiatedProtocols(tmp_path).get(ours.hash)
+    assert entry == dataclasses.replace(ours, published="https://registry.example/protocols/a.example/p/1.0")
 
 
 @pytest.mark.parametrize("name", ["record.json", "project/document.md", "project/handler/messages.py", "project/manifest.json"])
@@ -69,7 +69,7 @@ def test_any_damage_makes_it_absent(tmp_path: Path, name: str) -> None:
         path.write_bytes(b"x")
 
 
-def test_damage_that_comes_later_is_noticed_when_the_document_is_read(tmp_path: Path) -> None:
+def test_later_damage_is_noticed_when_the_document_is_read(tmp_path: Path) -> None:
     protocols = kept(tmp_path)
     (ours,) = protocols.all()
     (tmp_path / "negotiated" / ours.hash / "project" / "document.md").write_text(CHANGED)

@@ -25,7 +25,7 @@ def claimed(home: Path, peer: str = BUYER) -> SessionStore:
 
 
 @pytest.mark.threat(57)
-async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_path: Path) -> None:
+async def test_state_is_loaded_by_its_handler_role_and_pair_alone(tmp_path: Path) -> None:
     await store(tmp_path).put("a:b.c-1", b"\x00value")
     assert await store(tmp_path).load() == {"a:b.c-1": b"\x00value"}
     for changes in ({"wheel": "cd" * 32}, {"role": "requester"}, {"local": "did:wba:x.example"}, {"peer": "did:wba:y.example"}):
@@ -33,7 +33,7 @@ async def test_what_is_put_is_loaded_by_the_same_handler_role_and_pair_only(tmp_
 
 
 @pytest.mark.threat(57)
-async def test_of_a_proved_peer_a_claim_of_its_did_reads_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_claimed_did_reaches_no_state_of_the_proved_one(tmp_path: Path) -> None:
     await store(tmp_path).put("card", b"4711")
     assert await claimed(tmp_path).load() == {}
     await claimed(tmp_path).put("card", b"evil")
@@ -43,13 +43,13 @@ async def test_of_a_proved_peer_a_claim_of_its_did_reads_and_changes_nothing(tmp
 
 
 async def test_a_key_is_replaced_and_forgotten(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    await kept.put("key", b"1")
-    await kept.put("key", b"2")
-    assert await kept.load() == {"key": b"2"}
-    await kept.put("key", None)
-    await kept.put("key", None)
-    assert await kept.load() == {}
+    state = store(tmp_path)
+    await state.put("key", b"1")
+    await state.put("key", b"2")
+    assert await state.load() == {"key": b"2"}
+    await state.put("key", None)
+    await state.put("key", None)
+    assert await state.load() == {}
 
 
 async def test_sessions_at_once_share_one_allowance(tmp_path: Path) -> None:
@@ -87,14 +87,14 @@ async def test_what_a_crash_left_is_no_value(tmp_path: Path) -> None:
 
 
 async def test_keys_are_counted(tmp_path: Path) -> None:
-    kept = store(tmp_path)
-    await kept.put("0", b"")
+    state = store(tmp_path)
+    await state.put("0", b"")
     folder = next((tmp_path / "sessions" / "proved").iterdir())
     for number in range(1, MAX_STORED_KEYS):
         (folder / str(number).encode().hex()).write_bytes(b"")
     with pytest.raises(Refused):
-        await kept.put("one more", b"")
-    assert len(await kept.load()) == MAX_STORED_KEYS
+        await state.put("one more", b"")
+    assert len(await state.load()) == MAX_STORED_KEYS
 
 
 @pytest.mark.threat(97)

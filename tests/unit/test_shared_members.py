@@ -34,7 +34,7 @@ class Failing(ConnectionWrapper):
 
 
 @pytest.mark.threat(211)
-def test_a_busy_member_that_is_lost_is_no_member_although_its_functions_run_on() -> None:
+def test_a_lost_busy_member_is_no_member() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         meeting.may_answer.clear()
         ada, _ = await meeting.joined(stack, "ada.example")
@@ -57,7 +57,7 @@ def test_a_busy_member_that_is_lost_is_no_member_although_its_functions_run_on()
     meet(test, timeouts=PATIENT)
 
 
-def test_a_busy_member_can_be_replaced_and_goes_on_when_its_functions_end() -> None:
+def test_a_replaced_busy_member_goes_on_after_its_functions() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         meeting.may_answer.clear()
         _, says = await meeting.joined(stack, "ada.example")
@@ -82,7 +82,7 @@ def test_a_busy_member_can_be_replaced_and_goes_on_when_its_functions_end() -> N
 
 @pytest.mark.threat(211)
 @pytest.mark.parametrize("error", [ConnectionLost("reset"), OSError("reset")])
-def test_an_error_in_the_moment_of_a_send_costs_that_member_alone(error: Exception) -> None:
+def test_an_error_while_sending_costs_that_member_alone(error: Exception) -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         ada, says = await meeting.joined(stack, "ada.example")
         near, far = memory.pair(source="did:wba:broken.example")
@@ -106,7 +106,7 @@ def test_an_error_in_the_moment_of_a_send_costs_that_member_alone(error: Excepti
 
 
 @pytest.mark.threat(379)
-def test_a_message_that_the_handler_cannot_get_costs_its_sender_the_session_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undeliverable_message_costs_its_sender_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = LocalSession.handle
 
     async def refuse(session: LocalSession, event: Event) -> list[Effect]:
@@ -130,7 +130,7 @@ def test_a_message_that_the_handler_cannot_get_costs_its_sender_the_session_alon
 
 
 @pytest.mark.threat(211)
-def test_when_too_much_waits_for_all_members_together_the_slowest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slowest_member_is_dropped_at_the_common_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_handler, "MAX_WAITING", 30_000)
 
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
@@ -180,7 +180,7 @@ def test_joining_and_leaving_in_a_loop_leaves_nothing_behind() -> None:
 
 @pytest.mark.deep
 @pytest.mark.threat(211)
-def test_five_hundred_and_twelve_that_join_at_once_are_members_or_refused() -> None:
+def test_five_hundred_and_twelve_may_join_at_once() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         joining = [meeting.joined(stack, f"m{number}.example") for number in range(512)]
         outcomes = await asyncio.gather(*joining, return_exceptions=True)
@@ -238,7 +238,7 @@ def test_a_revocation_without_members_ends_the_session(monkeypatch: pytest.Monke
     meet(test)
 
 
-def test_a_drain_answers_what_members_asked_and_tells_each_of_them() -> None:
+def test_a_drain_answers_and_tells_each_member() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         meeting.may_answer.clear()
         _, says = await meeting.joined(stack, "ada.example")
@@ -293,7 +293,7 @@ def test_each_member_and_the_room_sign_a_report_of_their_own() -> None:
     meet(test, policy=policy)
 
 
-def test_functions_and_calls_of_a_room_are_counted_and_pass_its_middleware() -> None:
+def test_a_rooms_calls_are_counted_and_pass_its_middleware() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         passed = list[tuple[str, str, str, str]]()
 

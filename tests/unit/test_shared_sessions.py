@@ -15,7 +15,7 @@ from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_io.identity import ProvedPeer
 
 
-def test_all_members_are_in_one_session_and_the_application_calls_it() -> None:
+def test_an_application_calls_all_members_of_a_session() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         (ada, says), (bob, _) = [await meeting.joined(stack, f"{name}.example") for name in ("ada", "bob")]
         assert meeting.members == [ada.agent.did, bob.agent.did]
@@ -35,7 +35,7 @@ def test_all_members_are_in_one_session_and_the_application_calls_it() -> None:
     meet(test)
 
 
-def test_a_call_in_the_session_of_one_member_is_refused_and_names_the_shared_session() -> None:
+def test_a_call_to_one_member_names_the_shared_session() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         ada, _ = await meeting.joined(stack, "ada.example")
         while not meeting.room.sessions(meeting.uri):  # noqa: ASYNC110
@@ -51,7 +51,7 @@ def test_a_call_in_the_session_of_one_member_is_refused_and_names_the_shared_ses
     meet(test)
 
 
-def test_a_later_connection_that_proves_the_same_did_replaces_the_earlier_one() -> None:
+def test_a_later_proof_of_a_did_replaces_the_earlier() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         ada, first = await meeting.joined(stack, "ada.example")
         bob, bob_says = await meeting.joined(stack, "bob.example")
@@ -70,7 +70,7 @@ def test_a_later_connection_that_proves_the_same_did_replaces_the_earlier_one() 
 
 @pytest.mark.threat(210)
 @pytest.mark.parametrize("owner_is_proved", [True, False])
-def test_a_stranger_that_only_claims_a_did_cannot_take_the_place_of_its_owner(owner_is_proved: bool) -> None:
+def test_a_claimed_did_cannot_replace_its_owner(owner_is_proved: bool) -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         ada, says = await meeting.joined(stack, "ada.example", proved=owner_is_proved)
         with pytest.raises(TreatyError) as caught:
@@ -83,7 +83,7 @@ def test_a_stranger_that_only_claims_a_did_cannot_take_the_place_of_its_owner(ow
     meet(test)
 
 
-def test_the_owner_of_a_did_takes_its_place_from_a_stranger_that_claims_it() -> None:
+def test_an_owner_replaces_a_stranger_that_claims_its_did() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         await meeting.joined(stack, "ada.example", proved=False)
         await meeting.joined(stack, "ada.example", proved=True)
@@ -93,7 +93,7 @@ def test_the_owner_of_a_did_takes_its_place_from_a_stranger_that_claims_it() -> 
     meet(test)
 
 
-def test_a_member_that_leaves_or_is_lost_is_no_member_and_the_others_go_on() -> None:
+def test_a_lost_member_leaves_the_others() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         bob, says = await meeting.joined(stack, "bob.example")
         async with meeting.join("ada.example"):
@@ -110,7 +110,7 @@ def test_a_member_that_leaves_or_is_lost_is_no_member_and_the_others_go_on() -> 
 
 
 @pytest.mark.threat(211)
-def test_a_member_that_reads_nothing_is_dropped_and_delays_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "CALL_ROOM", 4000)
 
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
@@ -141,7 +141,7 @@ def test_two_hundred_members_hear_each_text() -> None:
 
 
 @pytest.mark.threat(211)
-def test_one_network_gets_half_of_the_places_and_a_place_is_given_back() -> None:
+def test_a_network_gets_half_of_the_places() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         async with meeting.join("ada.example"):
             await meeting.joined(stack, "bob.example")
@@ -159,7 +159,7 @@ def test_one_network_gets_half_of_the_places_and_a_place_is_given_back() -> None
 
 @pytest.mark.deep
 @pytest.mark.threat(211)
-def test_members_whose_functions_hang_do_not_use_up_the_calls_of_the_others() -> None:
+def test_hanging_members_leave_calls_for_the_others() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         meeting.may_answer.clear()
         ada, says = await meeting.joined(stack, "ada.example")
@@ -197,7 +197,7 @@ def test_a_session_without_members_goes_on_with_its_state() -> None:
     meet(test)
 
 
-def test_what_the_session_kept_is_there_when_the_agent_begins_again() -> None:
+def test_session_state_returns_with_the_agent() -> None:
     async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
         await meeting.room.shared(meeting.uri).call("announce", text="Before.")
         await meeting.room.aclose()

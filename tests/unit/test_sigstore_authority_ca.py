@@ -161,11 +161,11 @@ async def test_tokens_that_are_refused(authority: Authority, changes: dict[str, 
 
 async def test_the_token_is_its_authors(authority: Authority) -> None:
     imposter = Signer(ALICE.did, ALICE.key_id, BOB.private_key)
-    former = Signer(ALICE.did, f"{ALICE.did}#key-0", ALICE.private_key)
+    signer = Signer(ALICE.did, f"{ALICE.did}#key-0", ALICE.private_key)
     body = csr_request(KEY)
     forged, foreign = "token.invalid: signature", "token.invalid: not a key"
     assert rejection(await refusal(authority, body, f"Bearer {authority.token(imposter)}"), forged) == forged
-    assert rejection(await refusal(authority, body, f"Bearer {authority.token(former)}"), foreign) == foreign
+    assert rejection(await refusal(authority, body, f"Bearer {authority.token(signer)}"), foreign) == foreign
     assert await refused(authority, body, f"Bearer {authority.token(BOB)}") == "identity.unknown"
     authority.identities[ALICE.did] = {f"{ALICE.did}#key-2": BOB.public_key}
     assert rejection(await refusal(authority, body, f"Bearer {authority.token()}"), foreign) == foreign

@@ -25,12 +25,12 @@ LOG = SignerKey(ORIGIN, KeyType.ED25519, b"\x01" * 32).verifier
 
 
 def test_what_is_stored_is_what_is_loaded(tmp_path: Path) -> None:
-    made = create_keys(tmp_path / "data" / "sigstore", origin=ORIGIN, now=MADE)
+    keys = create_keys(tmp_path / "data" / "sigstore", origin=ORIGIN, now=MADE)
     loaded = load_keys(tmp_path / "data" / "sigstore")
-    assert loaded.ca_certificate == made.ca_certificate
-    assert loaded.tsa_chain == made.tsa_chain
+    assert loaded.ca_certificate == keys.ca_certificate
+    assert loaded.tsa_chain == keys.tsa_chain
     for name in ("ca_key", "ct_key", "tsa_key"):
-        assert getattr(loaded, name).private_numbers() == getattr(made, name).private_numbers()
+        assert getattr(loaded, name).private_numbers() == getattr(keys, name).private_numbers()
 
 
 def test_nobody_else_can_read_them(tmp_path: Path) -> None:
@@ -86,12 +86,12 @@ def test_parts_that_do_not_fit_are_refused(
 
 
 def test_the_trusted_root_has_one_spelling(tmp_path: Path) -> None:
-    made = create_keys(tmp_path / "sigstore", origin=ORIGIN, now=MADE)
-    root = trust.trusted_root(made, origin=ORIGIN, log_key=LOG.public)
+    keys = create_keys(tmp_path / "sigstore", origin=ORIGIN, now=MADE)
+    root = trust.trusted_root(keys, origin=ORIGIN, log_key=LOG.public)
     assert root == trust.trusted_root(load_keys(tmp_path / "sigstore"), origin=ORIGIN, log_key=LOG.public)
     assert canonical.loads(root, limit=MAX_TRUSTED_ROOT)["tlogs"][0]["baseUrl"] == f"https://{ORIGIN}"
-    assert root != trust.trusted_root(made, origin="other.example", log_key=LOG.public)
-    assert root != trust.trusted_root(made, origin=ORIGIN, log_key=bytes(32))
+    assert root != trust.trusted_root(keys, origin="other.example", log_key=LOG.public)
+    assert root != trust.trusted_root(keys, origin=ORIGIN, log_key=bytes(32))
 
 
 def test_the_log_id_extends_the_note_key_id() -> None:
@@ -99,7 +99,7 @@ def test_the_log_id_extends_the_note_key_id() -> None:
     assert len(log_id(LOG)) == 32
 
 
-def test_the_trust_config_names_the_services_where_they_are_reached(tmp_path: Path) -> None:
+def test_the_trust_config_names_the_services_addresses(tmp_path: Path) -> None:
     root = trust.trusted_root(create_keys(tmp_path / "sigstore", origin=ORIGIN, now=MADE), origin=ORIGIN, log_key=LOG.public)
     config = trust.trust_config(root, origin=ORIGIN, base_url="http://127.0.0.1:8080/")
     value = json.loads(config)

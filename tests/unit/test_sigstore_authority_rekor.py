@@ -146,7 +146,7 @@ async def test_a_certificate_out_of_its_time_is_refused(authority: Authority, la
     assert await refused(authority, canonical.dumps(request(certificate))) == "sigstore.proof"
 
 
-async def test_a_signature_by_another_key_or_over_something_else_is_refused(authority: Authority) -> None:
+async def test_a_signature_of_another_key_or_content_is_refused(authority: Authority) -> None:
     certificate = await authority.certify(KEY)
     other = ec.generate_private_key(ec.SECP256R1())
     for body in (

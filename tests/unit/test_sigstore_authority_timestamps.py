@@ -71,7 +71,7 @@ def test_another_authoritys_timestamp_does_not_verify(authority: Authority, tmp_
 def test_no_flipped_byte_makes_it_say_something_else(authority: Authority) -> None:
     """CMS signs neither its version numbers nor the name of the signature's algorithm; all else is noticed."""
     der = authority.tsa.respond(query(cert_req=None)).der
-    said = tsp.TimeStampResp.load(der)["time_stamp_token"]["content"]["encap_content_info"]["content"].native
+    token = tsp.TimeStampResp.load(der)["time_stamp_token"]["content"]["encap_content_info"]["content"].native
     tolerated = 0
     for position in range(len(der)):
         flipped = der[:position] + bytes([der[position] ^ 1]) + der[position + 1 :]
@@ -80,7 +80,7 @@ def test_no_flipped_byte_makes_it_say_something_else(authority: Authority) -> No
         except (ValueError, VerificationError):
             continue
         tolerated += 1
-        assert tsp.TimeStampResp.load(flipped)["time_stamp_token"]["content"]["encap_content_info"]["content"].native == said
+        assert tsp.TimeStampResp.load(flipped)["time_stamp_token"]["content"]["encap_content_info"]["content"].native == token
     assert tolerated <= 10  # two versions of a byte, and an object identifier of eight
 
 

@@ -79,7 +79,7 @@ def test_a_host_that_refuses_is_tried_again_and_given_up() -> None:
     run(main())
 
 
-def test_a_double_answers_a_stream_with_items_and_then_with_an_error() -> None:
+def test_a_double_ends_a_stream_with_an_error() -> None:
     async def main() -> None:
         async with Simulation([APPOINTMENT]) as simulation:
             slot, day = {"start": "2030-05-02T09:00", "minutes": 30}, "2030-05-02"
@@ -114,7 +114,7 @@ def test_hours_pass_in_milliseconds() -> None:
     assert time.monotonic() - begun < 3_600
 
 
-def test_a_slow_machine_meets_no_timeout_that_a_fast_one_does_not_meet() -> None:
+def test_a_slow_machine_meets_no_additional_timeout() -> None:
     async def main() -> None:
         async with asyncio.timeout(0.1):
             time.sleep(0.2)  # noqa: ASYNC251  # computing

@@ -25,10 +25,10 @@ NOTE = b"a note"
 @asynccontextmanager
 async def host(*, status: str = "200 OK", body: bytes = NOTE, silent: bool = False) -> AsyncIterator[tuple[str, list[str]]]:
     """A host that answers each request in this way: its URL, and the first lines of the requests that it got."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode())
+        requests.append((await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode())
         if silent:
             await asyncio.sleep(60)
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
@@ -38,7 +38,7 @@ async def host(*, status: str = "200 OK", body: bytes = NOTE, silent: bool = Fal
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}", asked
+        yield f"http://127.0.0.1:{port}", requests
     finally:
         server.close()
 
@@ -49,29 +49,29 @@ def nowhere() -> str:
 
 
 async def test_a_read_falls_back_to_the_mirrors_in_their_order() -> None:
-    async with host() as (first, asked), host() as (second, not_asked):
+    async with host() as (first, requests), host() as (second, not_asked):
         sources = Sources(nowhere(), (first, second))
         async with RegistryClient(sources, Network()) as client:
             assert await client.checkpoint() == NOTE
             assert sources.order()[-1] == sources.registry  # it rests, and is not waited for again
             assert await client.checkpoint() == NOTE
-        assert (len(asked), not_asked) == (2, [])
+        assert (len(requests), not_asked) == (2, [])
 
 
 async def test_the_registry_is_asked_first_while_it_answers() -> None:
-    async with host() as (registry, asked), host() as (mirror, not_asked):
+    async with host() as (registry, requests), host() as (mirror, not_asked):
         async with RegistryClient(Sources(registry, (mirror,)), Network()) as client:
             await client.checkpoint()
-        assert (len(asked), not_asked) == (1, [])
+        assert (len(requests), not_asked) == (1, [])
 
 
 async def test_a_silent_registry_costs_a_few_seconds_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treaty_client.registries.api.PATIENCE", 0.2)
-    async with host(silent=True) as (registry, asked), host() as (mirror, answered):
+    async with host(silent=True) as (registry, requests), host() as (mirror, answered):
         async with RegistryClient(Sources(registry, (mirror,)), Network()) as client:
             for _ in range(3):
                 assert await client.checkpoint() == NOTE
-        assert (len(asked), len(answered)) == (1, 3)
+        assert (len(requests), len(answered)) == (1, 3)
 
 
 async def test_an_address_that_rested_is_asked_again() -> None:
@@ -95,22 +95,22 @@ async def test_an_error_names_all_addresses() -> None:
 
 
 async def test_only_the_registry_can_say_that_there_is_no_such_thing() -> None:
-    async with host(status="404 Not Found", body=b"") as (late, _), host() as (other, asked):
+    async with host(status="404 Not Found", body=b"") as (late, _), host() as (other, requests):
         async with RegistryClient(Sources(nowhere(), (late, other)), Network()) as client:
             assert await client.checkpoint() == NOTE
-        assert len(asked) == 1
+        assert len(requests) == 1
         async with RegistryClient(Sources(late, (other,)), Network()) as client:
             with pytest.raises(NotFound):
                 await client.checkpoint()
-        assert len(asked) == 1
+        assert len(requests) == 1
 
 
 async def test_a_write_never_goes_to_a_mirror() -> None:
-    async with host() as (mirror, asked):
+    async with host() as (mirror, requests):
         async with RegistryClient(Sources(nowhere(), (mirror,)), Network()) as client:
             with pytest.raises(RegistryUnavailable):
                 await client.submit(domain_signer("alice.example").statement(kinds.Grant("alice.example", "did:wba:bob.example")))
-        assert asked == []
+        assert requests == []
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_only_a_changed_file_is_parsed_again(tmp_path: Path) -> None:
     assert file.read() is not file.read(), "a change begins with the file itself"
 
 
-def test_a_file_that_cannot_be_read_is_an_error_of_the_disk_or_counts_as_absent(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error_or_absent(tmp_path: Path) -> None:
     (tmp_path / "named.json").mkdir()
     with pytest.raises(OSError, match=r"named\.json"):
         named(tmp_path / "named.json").read()

@@ -37,8 +37,8 @@ def leaf_of(payload: Any, signer: Signer = ALICE) -> bytes:
     )
 
 
-def payload_of(made: statement.Statement) -> dict[str, Any]:
-    value = json.loads(made.payload)
+def payload_of(signed: statement.Statement) -> dict[str, Any]:
+    value = json.loads(signed.payload)
     assert isinstance(value, dict)
     return value
 
@@ -49,9 +49,9 @@ def test_pre_authentication_encoding_is_dsse() -> None:
 
 
 def test_a_leaf_round_trips() -> None:
-    made = ALICE.statement(ballot())
-    read = statement.parse(made.leaf)
-    assert read == made
+    record = ALICE.statement(ballot())
+    read = statement.parse(record.leaf)
+    assert read == record
     assert (read.type, read.log, read.issued, read.by) == ("ballot", ORIGIN, NOW, (ALICE.key_id,))
     assert read.author.text == ALICE.did
     assert statement.verify(read, {ALICE.key_id: ALICE.public_key}).keys == (ALICE.public_key,)
@@ -64,29 +64,29 @@ def test_two_authors_sign_in_sorted_order_whoever_signs_first() -> None:
 
 
 def test_the_id_is_of_what_is_signed() -> None:
-    made = ALICE.statement(ballot())
-    assert made.id == canonical.hex_digest(statement.pre_authentication_encoding(made.payload))
-    assert made.id != ALICE.statement(ballot(1)).id
+    record = ALICE.statement(ballot())
+    assert record.id == canonical.hex_digest(statement.pre_authentication_encoding(record.payload))
+    assert record.id != ALICE.statement(ballot(1)).id
 
 
 def test_any_flipped_bit_of_a_signature_is_refused() -> None:
-    made = ALICE.statement(ballot())
+    record = ALICE.statement(ballot())
     for position in range(64):
-        forged = bytearray(made.signatures[0])
+        forged = bytearray(record.signatures[0])
         forged[position] ^= 1
-        changed = statement.Statement(made.body, made.log, made.by, made.issued, made.payload, (bytes(forged),))
+        changed = statement.Statement(record.body, record.log, record.by, record.issued, record.payload, (bytes(forged),))
         with pytest.raises(Unauthorized) as refusal:
             statement.verify(changed, {ALICE.key_id: ALICE.public_key})
         assert refusal.value.code == "statement.signature-invalid"
 
 
 def test_verification_needs_the_key_that_by_names() -> None:
-    made = ALICE.statement(ballot())
+    record = ALICE.statement(ballot())
     with pytest.raises(Unauthorized) as refusal:
-        statement.verify(made, {BOB.key_id: BOB.public_key})
+        statement.verify(record, {BOB.key_id: BOB.public_key})
     assert refusal.value.code == "statement.unknown-key"
     with pytest.raises(Unauthorized):
-        statement.verify(made, {ALICE.key_id: BOB.public_key})
+        statement.verify(record, {ALICE.key_id: BOB.public_key})
 
 
 def test_a_draft_needs_every_signature() -> None:
@@ -157,9 +157,9 @@ def test_bodies_of_another_shape_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_optional_fields_are_left_out_never_null() -> None:
-    made = ALICE.statement(kinds.Status(f"https://{ORIGIN}/protocols/{ALICE.did}/x/1.0", "yanked"))
-    assert "wheel" not in payload_of(made)["body"]
-    payload = payload_of(made)
+    record = ALICE.statement(kinds.Status(f"https://{ORIGIN}/protocols/{ALICE.did}/x/1.0", "yanked"))
+    assert "wheel" not in payload_of(record)["body"]
+    payload = payload_of(record)
     payload["body"]["wheel"] = None
     with pytest.raises(Malformed) as refusal:
         statement.parse(leaf_of(payload))

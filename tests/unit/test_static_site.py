@@ -128,7 +128,7 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
     assert "3700 seconds old; the policy allows 3600" in refused.value.message and "stopped" in refused.value.fix
 
 
-async def test_proofs_of_other_ages_are_consistent_by_the_tiles_of_the_folder(site: Site, tmp_path: Path) -> None:
+async def test_proofs_of_any_age_follow_from_the_folders_tiles(site: Site, tmp_path: Path) -> None:
     await site.copy()
     early = tmp_path / "early"
     shutil.copytree(site.folder, early)
@@ -157,7 +157,7 @@ async def test_proofs_of_other_ages_are_consistent_by_the_tiles_of_the_folder(si
         assert TrustedRegistries(home).get(ORIGIN).newest == await fetcher.head(ORIGIN).refresh()
 
 
-async def test_an_agent_that_saw_the_registry_to_its_end_goes_on_with_the_copy(site: Site, tmp_path: Path) -> None:
+async def test_an_agent_continues_with_a_copy_after_the_registry(site: Site, tmp_path: Path) -> None:
     await site.copy()
     early, home = tmp_path / "early", tmp_path / "home"
     shutil.copytree(site.folder, early)
@@ -223,7 +223,7 @@ async def test_a_withdrawal_deletes_the_bytes_in_the_store(site: Site) -> None:
     assert not any((site.folder / name).exists() for name in names)
 
 
-async def test_a_leaf_renews_what_it_changes_and_another_leader_goes_on(site: Site) -> None:
+async def test_a_leaf_renews_its_pages_and_another_leader_goes_on(site: Site) -> None:
     await site.copy()
     before = {file: file.stat().st_mtime_ns for file in site.folder.rglob("*.bundle")}
     site.site = site.another_leader()

@@ -64,12 +64,12 @@ def test_a_healthy_registry_has_no_problem() -> None:
     ],
 )
 def test_a_problem_is_named_with_its_fix(changed: dict[str, Any], word: str) -> None:
-    (found,) = problems_of(replace(HEALTHY, **changed))
-    assert word in found.what and found.fix
-    assert failing([found])
+    (problem,) = problems_of(replace(HEALTHY, **changed))
+    assert word in problem.what and problem.fix
+    assert failing([problem])
 
 
 @pytest.mark.parametrize("changed", [{"witnesses": []}, {"contact": None}])
 def test_what_is_missing_is_an_advice(changed: dict[str, Any]) -> None:
-    (found,) = problems_of(replace(HEALTHY, **changed))
-    assert (found.kind, failing([found])) == ("advice", False)
+    (problem,) = problems_of(replace(HEALTHY, **changed))
+    assert (problem.kind, failing([problem])) == ("advice", False)

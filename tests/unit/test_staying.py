@@ -70,7 +70,7 @@ def simulated(body: Callable[[Market], Coroutine[Any, Any, None]]) -> None:
     run(main())
 
 
-def test_who_stays_is_asked_without_a_call_and_again_after_each_loss(caplog: pytest.LogCaptureFixture) -> None:
+def test_remaining_members_are_asked_without_a_call(caplog: pytest.LogCaptureFixture) -> None:
     async def body(market: Market) -> None:
         errors, seen = list[str](), list[Session]()
 
@@ -176,12 +176,12 @@ def test_a_within_that_may_mean_an_argument_is_refused(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with Simulation([folder]) as simulation:
-            market, asked = Market(simulation), list[int]()
+            market, seconds = Market(simulation), list[int]()
             host = simulation.agent("host.example")
 
             @host.provides(market.uri, role="payee")
             async def pay(amount: int, within: int = 0) -> str:
-                asked.append(within)
+                seconds.append(within)
                 return "paid"
 
             @host.provides(market.uri, role="payee")
@@ -195,10 +195,10 @@ def test_a_within_that_may_mean_an_argument_is_refused(tmp_path: Path) -> None:
                     with pytest.raises(Malformed) as unclear:
                         await peer.call("pay", arguments, amount=1, within=5)
                     assert unclear.value.code == "operation.arguments"
-                assert asked == []
+                assert seconds == []
                 assert await peer.call("pay", {"amount": 1, "within": 9}, within=5) == "paid"
                 assert await peer.call("pay", amount=1) == "paid"
-                assert asked == [9, 0]
+                assert seconds == [9, 0]
 
     run(main())
 

@@ -28,15 +28,15 @@ def fail(negotiations: StrangerNegotiations, payer: Payer, *, failed: bool | Non
 
 
 def refused(negotiations: StrangerNegotiations, payer: Payer) -> float | None:
-    taken = negotiations.taken
+    count = negotiations.taken
     with pytest.raises(Unavailable) as refusal:
         negotiations.begin(payer)
-    assert (refusal.value.code, negotiations.taken) == ("session.busy", taken)
+    assert (refusal.value.code, negotiations.taken) == ("session.busy", count)
     return refusal.value.retry_after
 
 
 @pytest.mark.threat(370)
-def test_after_failures_a_network_waits_longer_each_time_whatever_it_calls_itself() -> None:
+def test_failures_delay_a_network_under_every_name() -> None:
     clock = Clock()
     negotiations = StrangerNegotiations(8, clock=clock)
     for _ in range(FREE):

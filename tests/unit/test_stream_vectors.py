@@ -36,8 +36,8 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "streams"
 
 @pytest.fixture
 async def pool() -> AsyncIterator[SandboxPool]:
-    async with SandboxPool(size=0) as made:
-        yield made
+    async with SandboxPool(size=0) as sandboxes:
+        yield sandboxes
 
 
 def vectors(old: str = "", new: str = "") -> list[Vector]:
@@ -51,7 +51,7 @@ async def test_a_handler_reproduces_them_in_the_sandbox(pool: SandboxPool) -> No
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "phrase"),
     [
         ('"value": "one"', '"value": "two"', "expected"),
         ('"count": 4', '"count": 5', "expected"),
@@ -59,15 +59,15 @@ async def test_a_handler_reproduces_them_in_the_sandbox(pool: SandboxPool) -> No
         ('"item": {\n          "call": "1"', '"item": {\n          "call": "never"', "no Invoke 'never' is pending"),
     ],
 )
-async def test_a_vector_that_differs_is_reported(pool: SandboxPool, old: str, new: str, said: str) -> None:
-    if "field" in said:
-        with pytest.raises(Exception, match=said):
+async def test_a_vector_that_differs_is_reported(pool: SandboxPool, old: str, new: str, phrase: str) -> None:
+    if "field" in phrase:
+        with pytest.raises(Exception, match=phrase):
             vectors(old, new)
         return
     changed = [parse_vector("one", (VECTORS / "feed.json").read_bytes().replace(old.encode(), new.encode(), 1))]
     mismatches = await run_vectors(pool, published().package, changed)
     assert mismatches
-    assert all(said in str(mismatch) for mismatch in mismatches)
+    assert all(phrase in str(mismatch) for mismatch in mismatches)
 
 
 def test_the_new_events_and_effects_are_written_and_read() -> None:
@@ -101,9 +101,9 @@ def test_the_handler_of_the_guide() -> None:
         Received(peer="did:example:peer", data=b'{"type":"item","id":"2","item":5}'),
     ]
     effects = [finder.handle(event) for event in events]
-    sent = [decode_json(effect.data)["type"] for made in effects for effect in made if isinstance(effect, Send)]
+    sent = [decode_json(effect.data)["type"] for row in effects for effect in row if isinstance(effect, Send)]
     assert sent == ["find", "more", "find", "cancel"]
-    assert [made for made in effects if made and not isinstance(made[0], Send)] == [[Emit(call="1", value=5)], [Return(call="1")]]
+    assert [row for row in effects if row and not isinstance(row[0], Send)] == [[Emit(call="1", value=5)], [Return(call="1")]]
     assert effects[-1] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from treaty_agent.sessions.wire import CALL_ROOM
 from treaty_agent.transport import memory
 from treaty_anp.transcript import replay
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError
+from treaty_io.errors import PeerUnavailable
 from treaty_sandbox.passivation import Passivation
 from treaty_sandbox.runtime import SandboxRuntime
 
@@ -85,12 +87,12 @@ class Feed:
         return "dropped"
 
 
-def provide(made: Party, feed: Feed) -> None:
+def provide(party: Party, feed: Feed) -> None:
     """Register the functions with an agent."""
 
     functions: list[Callable[..., Any]] = [feed.watch, feed.count, feed.note]
     for function in functions:
-        made.agent.provides(URI)(function)
+        party.agent.provides(URI)(function)
 
 
 @asynccontextmanager
@@ -102,12 +104,12 @@ async def meeting(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(60))  # an event that does not come fails the test
         server, watcher = feeding("feed", home, **options), feeding("watcher", home, **options)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         provide(server, feed)
         if flow:
-            for made in (server, watcher):
-                made.agent.flow.registry.add(offer())
+            for side in (server, watcher):
+                side.agent.flow.registry.add(offer())
         port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
         wanted = {"protocols": [FEED], "did": "did:wba:feed.example"} if flow else {"protocols": [URI]}
         session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", **wanted))
@@ -142,17 +144,17 @@ async def test_a_stream_an_event_and_a_request_beside_each_other(tmp_path: Path,
 
 
 @pytest.mark.parametrize("idle", [0.01, 30.0])
-async def test_a_stream_in_the_sandbox_also_of_a_session_that_rests_between_two_items(tmp_path: Path, idle: float) -> None:
+async def test_a_resting_session_streams_in_the_sandbox(tmp_path: Path, idle: float) -> None:
     sandbox = SandboxRuntime(tmp_path, passivation=Passivation(idle=idle))
     try:
         async with meeting(tmp_path, sandbox=sandbox) as (session, _):
-            found = []
+            items_read = []
             async with session.stream("watch", size=8) as items:
                 async for item in items:
-                    found.append(item)
+                    items_read.append(item)
                     if idle < 1 and item < 3:
                         await until(lambda: sandbox.workers == 0)
-            assert found == list(range(8))
+            assert items_read == list(range(8))
             assert await session.call("count") == 7
     finally:
         await sandbox.close()
@@ -163,15 +165,15 @@ async def test_a_stream_in_the_sandbox_also_of_a_session_that_rests_between_two_
 async def test_a_generator_of_a_million_items_is_not_run_ahead(tmp_path: Path, flow: bool) -> None:
     async with meeting(tmp_path, flow=flow) as (session, feed):
         async with session.stream("watch", size=1_000_000) as items:
-            for taken in range(1, 41):
-                assert await anext(items) == taken - 1
+            for number in range(1, 41):
+                assert await anext(items) == number - 1
                 await session.call("count")  # the other side had the time to make more
-                assert feed.made <= taken + AHEAD
+                assert feed.made <= number + AHEAD
         await feed.closed.wait()
         assert feed.made <= 40 + AHEAD
 
 
-async def test_a_peer_that_reads_slowly_stops_the_generator_although_its_handler_asks_for_items(tmp_path: Path) -> None:
+async def test_a_slow_reader_stops_the_generator(tmp_path: Path) -> None:
     server, watcher, feed = feeding("feed", tmp_path), feeding("watcher", tmp_path), Feed()
     provide(server, feed)
     near, far = memory.pair()
@@ -241,11 +243,11 @@ async def test_a_cancelled_call_stops_its_function(tmp_path: Path, flow: bool) -
 async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str, status: int, message: str) -> None:
     async with meeting(tmp_path) as (session, feed):
         items = session.stream("watch", text=text)
-        found = []
+        items_read = []
         with pytest.raises(OperationError) as failure:
             async for item in items:
-                found.append(item)
-        assert found == [0, 1, 2]
+                items_read.append(item)
+        assert items_read == [0, 1, 2]
         assert failure.value.status == status
         assert re.sub(r" Its log has trace [0-9a-f]{32}\.$", "", failure.value.message) == message
         assert feed.closed.is_set()
@@ -254,7 +256,7 @@ async def test_a_generator_that_fails_after_some_items(tmp_path: Path, text: str
         assert await session.call("count") == 7
 
 
-async def test_a_generator_that_is_silent_leaves_the_outcome_unknown_and_is_closed(tmp_path: Path, handler: str) -> None:
+async def test_a_silent_generator_is_closed_with_unknown_outcome(tmp_path: Path, handler: str) -> None:
     async with meeting(tmp_path, operation={"timeout": 1}) as (session, feed):
         # The handler with code has no timer of its own, so its failure is the 504 that came over the wire.
         with pytest.raises((OutcomeUnknown, OperationError), match="came within 1 second") as failure:
@@ -263,7 +265,7 @@ async def test_a_generator_that_is_silent_leaves_the_outcome_unknown_and_is_clos
         await asyncio.wait_for(feed.closed.wait(), 10)  # the other side's second began later
 
 
-async def test_a_caller_may_take_longer_than_the_operations_time_between_two_items(tmp_path: Path) -> None:
+async def test_a_caller_may_pause_longer_than_the_operation(tmp_path: Path) -> None:
     async with meeting(tmp_path, operation={"timeout": 1}) as (session, _), session.stream("watch", size=WINDOW + 2) as items:
         assert await anext(items) == 0
         await asyncio.sleep(1.5)  # nothing is owed meanwhile
@@ -314,8 +316,8 @@ async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
         server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
         feed = Feed()
         provide(server, feed)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         listening = AsyncExitStack()
         port = await listening.enter_async_context(server.agent.listen("127.0.0.1", 0))
         session = await stack.enter_async_context(watcher.agent.connect(f"ws://127.0.0.1:{port}", protocols=[URI]))
@@ -326,6 +328,24 @@ async def test_a_feed_that_leaves_in_the_middle(tmp_path: Path) -> None:
         with pytest.raises(TreatyError):
             while True:
                 await anext(items)
+
+
+async def test_each_stream_that_one_loss_breaks_names_its_own_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "treaty_agent.sessions.middleware"):
+        async with meeting(tmp_path) as (session, _):
+            streams = [session.stream("watch", size=1_000) for _ in range(3)]
+            for items in streams[:2]:
+                await anext(items)
+            await session.close()
+            broken = []
+            for items in streams:
+                with pytest.raises(PeerUnavailable) as ended:
+                    while True:
+                        await anext(items)
+                broken.append(ended.value)
+    traces = {error.trace_id for error in broken} - {""}
+    assert (len(traces), session.error and session.error.trace_id) == (3, ""), "the error of the session is of no call"
+    assert traces == set(re.findall(r"call out watch .* session.closed, .* trace=(\w+)", caplog.text))
 
 
 @pytest.mark.parametrize("lost", ["watcher", "feed"])
@@ -350,9 +370,7 @@ async def test_a_connection_that_is_cut_in_the_middle(tmp_path: Path, lost: str)
                 await call
 
 
-async def test_a_finally_block_that_takes_for_ever_does_not_hold_the_end_of_a_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_endless_finally_block_does_not_hold_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invocations, "CANCELLING_TIME", 0.1)
     released, closed = asyncio.Event(), asyncio.Event()
 
@@ -409,7 +427,7 @@ async def test_streams_at_once_are_bounded_and_leave_room_for_requests(tmp_path:
 
 @pytest.mark.parametrize("handler", ["code"], indirect=True)  # the interpreter does not do this
 @pytest.mark.parametrize(("text", "code"), [("flood", "handler.failed"), ("late", "handler.failed")])
-async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_path: Path, text: str, code: str) -> None:
+async def test_an_unrequested_item_ends_the_handlers_session(tmp_path: Path, text: str, code: str) -> None:
     async with meeting(tmp_path) as (session, _):
         waiting = session.stream("watch")
         await anext(waiting)
@@ -424,7 +442,7 @@ async def test_a_handler_that_emits_what_was_not_asked_for_ends_its_session(tmp_
         assert session.is_over
 
 
-async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp_path: Path) -> None:
+async def test_functions_of_the_wrong_kind_are_refused_at_the_start(tmp_path: Path) -> None:
     async def watch() -> int:
         return 1
 
@@ -433,23 +451,23 @@ async def test_functions_of_the_wrong_kind_are_refused_before_the_port_opens(tmp
 
     async def note(text: str = "") -> None: ...
 
-    made = feeding("feed", tmp_path)
-    async with made.agent:
+    side = feeding("feed", tmp_path)
+    async with side.agent:
         for function in (watch, count, note):
-            made.agent.provides(URI)(function)
+            side.agent.provides(URI)(function)
         with pytest.raises(Malformed) as refused:
-            await made.agent.prepare()
+            await side.agent.prepare()
         assert refused.value.code == "agent.function"
         assert "watch, count" in refused.value.message
 
 
-async def test_a_function_that_yields_cannot_be_offered_for_negotiation(tmp_path: Path) -> None:
-    made = feeding("feed", tmp_path)
-    async with made.agent:
+async def test_a_yielding_function_cannot_be_offered(tmp_path: Path) -> None:
+    side = feeding("feed", tmp_path)
+    async with side.agent:
         with pytest.raises(Malformed) as refused:
-            made.agent.offers(Feed().watch)
+            side.agent.offers(Feed().watch)
         assert refused.value.code == "agent.function"
-        assert made.agent.context.served.offers.capabilities == ()
+        assert side.agent.context.served.offers.capabilities == ()
 
 
 @pytest.mark.parametrize("flow", [False, True])
@@ -468,8 +486,8 @@ async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
     feed = Feed()
     async with AsyncExitStack() as stack:
         server, watcher = feeding("feed", tmp_path), feeding("watcher", tmp_path)
-        for made in (server, watcher):
-            await stack.enter_async_context(made.agent)
+        for side in (server, watcher):
+            await stack.enter_async_context(side.agent)
         provide(server, feed)
         port = await stack.enter_async_context(server.agent.listen("127.0.0.1", 0))
         for resumed in (False, True):
@@ -478,7 +496,7 @@ async def test_a_resumed_session_begins_with_a_stream(tmp_path: Path) -> None:
                 assert session.resumed is resumed
 
 
-async def test_a_handler_of_interface_1_goes_on_after_a_call_that_was_cancelled(tmp_path: Path) -> None:
+async def test_an_interface_1_handler_outlives_a_cancelled_call(tmp_path: Path) -> None:
     protocol = sharing(SHARING, interface=1)
     policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption="off")
     server, customer = (

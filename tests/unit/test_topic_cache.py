@@ -33,7 +33,7 @@ async def met(registry: SimulatedRegistry, home: Path) -> None:
         assert await agent.candidates(TOPIC) == KNOWN
 
 
-async def test_a_topic_of_the_store_is_used_while_its_proof_is_young_enough(tmp_path: Path) -> None:
+async def test_a_stored_topic_is_used_while_its_proof_is_young(tmp_path: Path) -> None:
     registry = with_echo()
     await met(registry, tmp_path)
     async with offline(registry, tmp_path) as agent:
@@ -44,7 +44,7 @@ async def test_a_topic_of_the_store_is_used_while_its_proof_is_young_enough(tmp_
             await agent.candidates(TOPIC)
 
 
-async def test_a_verified_protocol_of_the_store_is_offered_for_its_topic(tmp_path: Path) -> None:
+async def test_a_stored_verified_protocol_is_offered_for_its_topic(tmp_path: Path) -> None:
     registry = with_echo()
     async with fetcher(registry, tmp_path) as agent:
         await agent.fetch(uri_of())
@@ -55,11 +55,11 @@ async def test_a_verified_protocol_of_the_store_is_offered_for_its_topic(tmp_pat
 
 
 async def test_a_registry_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    registry, asked, never = with_echo(), asyncio.Event(), asyncio.Event()
+    registry, request_seen, never = with_echo(), asyncio.Event(), asyncio.Event()
     await met(registry, tmp_path)
 
     async def hang(request: str) -> bytes:
-        asked.set()
+        request_seen.set()
         await never.wait()
         return b""
 
@@ -69,7 +69,7 @@ async def test_a_registry_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         agent = Fetcher(tmp_path, Policy(publishers=[POLICY]), loopback.network(), clock=lambda: registry.now)
         async with agent:
             assert await agent.candidates(TOPIC) == KNOWN
-            await asked.wait()  # the renewal, which is still waiting
+            await request_seen.wait()  # the renewal, which is still waiting
             assert await agent.candidates(TOPIC) == KNOWN
         assert len(loopback.seen) == 1, "one renewal at a time"
         never.set()

@@ -41,7 +41,7 @@ def test_a_traceparent_that_breaks_the_rules_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "state"),
     [
         ("a=1,b=2", "a=1,b=2"),
         ("a=1 ,\tb=2,,", "a=1,b=2"),
@@ -56,8 +56,8 @@ def test_a_traceparent_that_breaks_the_rules_is_none(text: str) -> None:
         (",".join(f"k{number}=v" for number in range(32)), ",".join(f"k{number}=v" for number in range(32))),
     ],
 )
-def test_a_tracestate_that_breaks_the_rules_is_dropped_alone(text: str, kept: str) -> None:
-    assert TraceContext.parse(PARENT, text) == TraceContext(TRACE, SPAN, flags=1, state=kept)
+def test_a_tracestate_that_breaks_the_rules_is_dropped_alone(text: str, state: str) -> None:
+    assert TraceContext.parse(PARENT, text) == TraceContext(TRACE, SPAN, flags=1, state=state)
 
 
 def test_a_child_has_a_new_span_of_the_same_trace() -> None:

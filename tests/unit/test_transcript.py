@@ -109,10 +109,10 @@ def test_the_command_shows_and_replays(tmp_path: Path, capsys: pytest.CaptureFix
     path = tmp_path / "session.jsonl"
     path.write_bytes(recorded("\x1b[31mno [bold]hello").transcript())
     main(["transcript", "show", str(path)])
-    shown = capsys.readouterr().out
-    assert "receive" in shown
-    assert "no [bold]hello" in shown
-    assert "\x1b[31mno" not in shown
+    output = capsys.readouterr().out
+    assert "receive" in output
+    assert "no [bold]hello" in output
+    assert "\x1b[31mno" not in output
     main(["transcript", "show", str(path), "--json"])
     assert [note["note"] for note in json.loads(capsys.readouterr().out)["notes"]] == ["initiator", "receive", "fail"]
     main(["transcript", "replay", str(path), "--json"])

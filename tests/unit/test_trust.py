@@ -108,9 +108,13 @@ def test_the_specification_shows_the_third_pass() -> None:
 
 
 def test_what_is_not_a_vouch_between_principals_is_left_out() -> None:
-    made = graph("ba", {("a", "b"): 7, ("b", "a"): 0, ("a", "a"): ONE, ("a", "x"): ONE, ("x", "b"): ONE})
-    assert made.principals == ("a", "b")
-    assert (made.source.tolist(), made.target.tolist(), made.strength.tolist()) == ([0], [1], [7])
+    graph_of_vouches = graph("ba", {("a", "b"): 7, ("b", "a"): 0, ("a", "a"): ONE, ("a", "x"): ONE, ("x", "b"): ONE})
+    assert graph_of_vouches.principals == ("a", "b")
+    assert (graph_of_vouches.source.tolist(), graph_of_vouches.target.tolist(), graph_of_vouches.strength.tolist()) == (
+        [0],
+        [1],
+        [7],
+    )
 
 
 def test_the_share_of_an_absent_anchor_goes_to_nobody() -> None:

@@ -51,14 +51,14 @@ def simulated(test: Coroutine[Any, Any, None]) -> None:
     run(test)
 
 
-def test_no_window_of_time_has_more_than_the_burst_and_one_a_second() -> None:
+def test_every_window_has_the_burst_and_one_a_second() -> None:
     async def main() -> None:
-        asked = queue()
+        turns = queue()
         for number in range(40):
-            asked.ask(f"u{number}", MALLORY if number % 2 else ALICE)
+            turns.ask(f"u{number}", MALLORY if number % 2 else ALICE)
             await asyncio.sleep(0.3 * (number % 3))
-        await asked.over()
-        times = sorted(asked.served.values())
+        await turns.over()
+        times = sorted(turns.served.values())
         assert len(times) == 40
         for first in range(40):
             for last in range(first, 40):
@@ -70,51 +70,51 @@ def test_no_window_of_time_has_more_than_the_burst_and_one_a_second() -> None:
 @pytest.mark.threat(70)
 def test_one_who_asks_for_much_keeps_nobody_out() -> None:
     async def main() -> None:
-        asked = queue()
+        turns = queue()
         for number in range(500):
-            asked.ask(f"mallory{number}", MALLORY)
+            turns.ask(f"mallory{number}", MALLORY)
         await asyncio.sleep(0.5)
         began = asyncio.get_running_loop().time()
-        asked.ask("alice", ALICE)
-        asked.ask("alice, another", ALICE)
-        await asked.over()
-        assert asked.served["alice"] - began <= 2 and asked.served["alice, another"] - began <= 4
-        assert len(asked.served) <= 4 + MAX_WAITING + 2
-        assert all(url.startswith("mallory") for url in asked.refused)
+        turns.ask("alice", ALICE)
+        turns.ask("alice, another", ALICE)
+        await turns.over()
+        assert turns.served["alice"] - began <= 2 and turns.served["alice, another"] - began <= 4
+        assert len(turns.served) <= 4 + MAX_WAITING + 2
+        assert all(url.startswith("mallory") for url in turns.refused)
 
     simulated(main())
 
 
 def test_a_network_of_addresses_is_one_asker() -> None:
     async def main() -> None:
-        asked = queue()
+        turns = queue()
         for number in range(250):
-            asked.ask(f"mallory{number}", f"198.51.100.{number}")
-            asked.ask(f"mallory{number}, IPv6", f"2001:db8:5:{number:x}::1")
+            turns.ask(f"mallory{number}", f"198.51.100.{number}")
+            turns.ask(f"mallory{number}, IPv6", f"2001:db8:5:{number:x}::1")
         await asyncio.sleep(0.5)
         began = asyncio.get_running_loop().time()
-        asked.ask("alice", ALICE)
-        await asked.over()
-        assert asked.served["alice"] - began <= 3
+        turns.ask("alice", ALICE)
+        await turns.over()
+        assert turns.served["alice"] - began <= 3
 
     simulated(main())
 
 
 def test_a_crowd_waits_in_order_of_when_each_was_served_last() -> None:
     async def main() -> None:
-        asked = queue(burst=1)
+        turns = queue(burst=1)
         for number in range(30):
-            asked.ask(f"mallory{number}", MALLORY)
+            turns.ask(f"mallory{number}", MALLORY)
         await asyncio.sleep(0.5)
         began = asyncio.get_running_loop().time()
         crowd = [f"10.1.{number}.1" for number in range(20)]
         for address in crowd:
-            asked.ask(address, address)
-        await asked.over()
-        assert [asked.served[address] - began for address in crowd] == pytest.approx(
+            turns.ask(address, address)
+        await turns.over()
+        assert [turns.served[address] - began for address in crowd] == pytest.approx(
             [0.5 + number for number in range(20)], abs=0.3
         )
-        assert asked.refused == []
+        assert turns.refused == []
 
     simulated(main())
 
@@ -122,52 +122,52 @@ def test_a_crowd_waits_in_order_of_when_each_was_served_last() -> None:
 @pytest.mark.threat(70)
 def test_a_url_comes_up_in_the_turn_of_anybody_who_wants_it() -> None:
     async def main() -> None:
-        asked = queue()
+        turns = queue()
         for number in range(50):
-            asked.ask(f"mallory{number}", MALLORY)
-        asked.ask("alice", MALLORY)  # at the end of a long queue, so that it comes late
+            turns.ask(f"mallory{number}", MALLORY)
+        turns.ask("alice", MALLORY)  # at the end of a long queue, so that it comes late
         await asyncio.sleep(0.5)
         with asking_for(ALICE):
-            asked.turns.join("shared.example", "alice")
-            asked.turns.join("shared.example", "what nobody waits for")
-            asked.turns.join("other.example", "alice")
+            turns.turns.join("shared.example", "alice")
+            turns.turns.join("shared.example", "what nobody waits for")
+            turns.turns.join("other.example", "alice")
         began = asyncio.get_running_loop().time()
-        await asked.over()
-        assert asked.served["alice"] - began <= 1
+        await turns.over()
+        assert turns.served["alice"] - began <= 1
 
     simulated(main())
 
 
 def test_nobody_waits_longer_than_patience() -> None:
     async def main() -> None:
-        asked = queue(burst=1, patience=5.0)
+        turns = queue(burst=1, patience=5.0)
         for number in range(20):
-            asked.ask(f"u{number}", MALLORY)
-        await asked.over()
-        assert max(asked.served.values()) - min(asked.served.values()) <= 6
-        assert 5 <= len(asked.served) <= 7 and len(asked.refused) == 20 - len(asked.served)
-        asked.tasks.clear()
-        asked.ask("later", ALICE)
-        await asked.over()
-        assert "later" in asked.served
+            turns.ask(f"u{number}", MALLORY)
+        await turns.over()
+        assert max(turns.served.values()) - min(turns.served.values()) <= 6
+        assert 5 <= len(turns.served) <= 7 and len(turns.refused) == 20 - len(turns.served)
+        turns.tasks.clear()
+        turns.ask("later", ALICE)
+        await turns.over()
+        assert "later" in turns.served
 
     simulated(main())
 
 
 def test_who_has_gone_takes_no_turn() -> None:
     async def main() -> None:
-        asked = queue(burst=1)
+        turns = queue(burst=1)
         for number in range(10):
-            asked.ask(f"u{number}", MALLORY)
+            turns.ask(f"u{number}", MALLORY)
         await asyncio.sleep(0.5)
         began = asyncio.get_running_loop().time()
-        for task in asked.tasks[1:]:
+        for task in turns.tasks[1:]:
             task.cancel()
-        await asyncio.gather(*asked.tasks, return_exceptions=True)
-        asked.tasks.clear()
-        asked.ask("alice", ALICE)
-        await asked.over()
-        assert asked.served["alice"] - began <= 1.5
+        await asyncio.gather(*turns.tasks, return_exceptions=True)
+        turns.tasks.clear()
+        turns.ask("alice", ALICE)
+        await turns.over()
+        assert turns.served["alice"] - began <= 1.5
 
     simulated(main())
 
@@ -175,16 +175,16 @@ def test_who_has_gone_takes_no_turn() -> None:
 def test_hosts_do_not_wait_for_each_other_and_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         monkeypatch.setattr(turns, "MAX_KEYS", 5)
-        asked = queue(burst=2)
+        line = queue(burst=2)
         for number in range(7):
-            asked.ask(f"u{number}", MALLORY, host=f"host{number}.example")
-        await asked.over()
-        assert max(asked.served.values()) - min(asked.served.values()) < 0.5 and len(asked.served) == 5
-        assert asked.refused == ["u5", "u6"], "more hosts at once than are remembered: none is asked more often for it"
+            line.ask(f"u{number}", MALLORY, host=f"host{number}.example")
+        await line.over()
+        assert max(line.served.values()) - min(line.served.values()) < 0.5 and len(line.served) == 5
+        assert line.refused == ["u5", "u6"], "more hosts at once than are remembered: none is asked more often for it"
         await asyncio.sleep(2.0)
-        asked.ask("u7", MALLORY, host="host7.example")
-        await asked.over()
-        assert "u7" in asked.served
+        line.ask("u7", MALLORY, host="host7.example")
+        await line.over()
+        assert "u7" in line.served
 
     simulated(main())
 
@@ -203,12 +203,12 @@ def test_without_an_interval_nobody_waits() -> None:
 @pytest.mark.parametrize("address", [None, "", "?", "memory", "not an address"])
 def test_who_comes_from_no_ip_address_is_one_asker(address: str | None) -> None:
     async def main() -> None:
-        asked = queue(burst=1)
+        turns = queue(burst=1)
         for number in range(5):
-            asked.ask(f"u{number}", "")
+            turns.ask(f"u{number}", "")
         with asking_for(address):
-            asked.tasks.append(asyncio.create_task(asked.serve_one("one more", "shared.example")))
-        await asked.over()
-        assert max(asked.served, key=lambda url: asked.served[url]) == "one more"
+            turns.tasks.append(asyncio.create_task(turns.serve_one("one more", "shared.example")))
+        await turns.over()
+        assert max(turns.served, key=lambda url: turns.served[url]) == "one more"
 
     simulated(main())

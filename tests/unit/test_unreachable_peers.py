@@ -105,7 +105,7 @@ def test_a_call_that_was_sent_is_another_class() -> None:
 
 
 @pytest.mark.parametrize("absent", ["guest.example", "host.example"])
-def test_a_did_document_that_is_away_for_some_seconds_refuses_nothing(absent: str) -> None:
+def test_a_briefly_absent_did_document_refuses_nothing(absent: str) -> None:
     async def main() -> None:
         async with Simulation([GREETING]) as simulation:
             policy = Policy(encryption="required")

@@ -50,24 +50,24 @@ def watch(home: Path, *options: str) -> tuple[int, list[dict[str, Any]], str]:
     return status, [line for line in lines if "error" not in line], err + "".join(str(line) for line in lines if "error" in line)
 
 
-def kinds_of(told: list[dict[str, Any]]) -> list[str]:
-    return [finding["kind"] for finding in told]
+def kinds_of(findings: list[dict[str, Any]]) -> list[str]:
+    return [finding["kind"] for finding in findings]
 
 
 def cursors(home: Path) -> dict[str, int]:
     (file,) = (home / "watch").rglob("*.json")
-    found: dict[str, int] = json.loads(file.read_bytes())["watches"]
-    return found
+    cursors_of: dict[str, int] = json.loads(file.read_bytes())["watches"]
+    return cursors_of
 
 
-def test_a_new_watch_begins_at_the_present_and_tells_each_entry_once(home: Path, registry: SimulatedRegistry) -> None:
+def test_a_new_watch_reports_each_later_entry_once(home: Path, registry: SimulatedRegistry) -> None:
     assert watch(home, "--did", ALICE.did)[:2] == (0, [])
     registry.publish("2.0")
     registry.publish(signer=BOB)
-    status, told, _ = watch(home, "--did", ALICE.did)
+    status, findings, _ = watch(home, "--did", ALICE.did)
     assert status == 7
-    assert [(one["kind"], one["severity"], one["index"]) for one in told] == [("publish", "unexpected", 8)]
-    assert "did:wba:alice.example publishes" in told[0]["sentence"]
+    assert [(one["kind"], one["severity"], one["index"]) for one in findings] == [("publish", "unexpected", 8)]
+    assert "did:wba:alice.example publishes" in findings[0]["sentence"]
     assert watch(home, "--did", ALICE.did)[:2] == (0, [])
 
 
@@ -79,39 +79,41 @@ def test_every_kind_of_entry_in_the_name_of_a_did_is_told(home: Path, registry: 
     registry.add(kinds.Status(uri_of(), "revoked"), ALICE)
     registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), ALICE)
     registry.publish("1.0", signer=BOB, aliases=("https://alice.example/echo", uri_of()))
-    told = watch(home, "--did", ALICE.did)[1]
-    assert kinds_of(told) == ["grant", "vouch", "handler", "status", "ballot", "publish"]
-    told = watch(home, "--from", "0", "--did", ALICE.did, "--name", "all")[1]
-    assert kinds_of(told)[:5] == ["identity", "publish", "certificate", "hashedrekord", "handler"]
+    findings = watch(home, "--did", ALICE.did)[1]
+    assert kinds_of(findings) == ["grant", "vouch", "handler", "status", "ballot", "publish"]
+    findings = watch(home, "--from", "0", "--did", ALICE.did, "--name", "all")[1]
+    assert kinds_of(findings)[:5] == ["identity", "publish", "certificate", "hashedrekord", "handler"]
 
 
 def test_topics_namespaces_and_handlers_are_told(home: Path, registry: SimulatedRegistry) -> None:
     registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
     assert kinds_of(watch(home, "--from", "0", "--topic", TOPIC)[1]) == ["publish", "ballot", "decision"]
-    wheel = next(made.body.wheel.sha256 for _, made in registry.statements() if isinstance(made.body, kinds.Handler))
+    wheel = next(
+        statement.body.wheel.sha256 for _, statement in registry.statements() if isinstance(statement.body, kinds.Handler)
+    )
     registry.add(kinds.Withdrawal(wheel, "malicious"), OPERATOR)
     assert kinds_of(watch(home, "--from", "0", "--handler", wheel, "--name", "a")[1]) == ["handler", "withdrawal"]
     for number, uri in enumerate((uri_of(), uri_of().rpartition("/")[0])):
         assert kinds_of(watch(home, "--from", "0", "--handler", uri, "--name", f"b{number}")[1]) == ["publish", "handler"]
-    told = watch(home, "--from", "0", "--namespace", "bob.example", "--name", "c")[1]
-    assert kinds_of(told) == ["identity", "ballot"]
+    findings = watch(home, "--from", "0", "--namespace", "bob.example", "--name", "c")[1]
+    assert kinds_of(findings) == ["identity", "ballot"]
 
 
-def test_amendments_are_told_when_they_are_announced_and_when_they_hold(home: Path, registry: SimulatedRegistry) -> None:
+def test_an_amendment_is_reported_when_announced_and_begun(home: Path, registry: SimulatedRegistry) -> None:
     registry.add(kinds.Ballot(TOPIC, 0, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
     watch(home, "--constitution", "--from", "0", "--topic", TOPIC)
     announced = registry.add(replace(development_parameters(), quorum_share=5), OPERATOR)
-    status, told, _ = watch(home, "--constitution", "--topic", TOPIC)
-    assert (status, kinds_of(told)) == (7, ["parameters"])
+    status, findings, _ = watch(home, "--constitution", "--topic", TOPIC)
+    assert (status, kinds_of(findings)) == (7, ["parameters"])
     registry.add(kinds.Ballot(TOPIC, 1, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
     assert kinds_of(watch(home, "--constitution", "--topic", TOPIC)[1]) == ["ballot", "decision"], "still of the old epoch"
     registry.add(kinds.Ballot(TOPIC, 2, (("none",),), registry.checkpoint().decode()), BOB)
     registry.decide()
-    told = watch(home, "--constitution", "--topic", TOPIC)[1]
-    assert kinds_of(told) == ["ballot", "enactment", "decision"] and announced.id in told[1]["sentence"]
+    findings = watch(home, "--constitution", "--topic", TOPIC)[1]
+    assert kinds_of(findings) == ["ballot", "enactment", "decision"] and announced.id in findings[1]["sentence"]
     assert watch(home, "--constitution", "--topic", TOPIC)[:2] == (0, [])
 
 
@@ -124,8 +126,8 @@ def test_entries_of_this_home_and_of_named_files_are_expected(home: Path, regist
     SignedIds(home / "signed.txt").add(two.id)
     other = tmp_path / "other.txt"
     other.write_text(f"# the build machine\n{three.id} release of May\n")
-    status, told, _ = watch(home, "--did", ALICE.did, "--expected", str(other))
-    assert (status, [finding["severity"] for finding in told]) == (0, ["expected"] * 3)
+    status, findings, _ = watch(home, "--did", ALICE.did, "--expected", str(other))
+    assert (status, [finding["severity"] for finding in findings]) == (0, ["expected"] * 3)
     assert watch(home, "--did", ALICE.did, "--expected", str(tmp_path / "mistyped"))[0] == 5
 
 
@@ -134,8 +136,8 @@ def test_a_watch_that_is_added_or_comes_back_loses_nothing(home: Path, registry:
     registry.publish("2.0")
     assert watch(home, "--did", BOB.did)[:2] == (0, [])
     registry.publish(signer=BOB)
-    told = watch(home, "--did", ALICE.did, "--did", BOB.did)[1]
-    assert [(one["watch"], one["index"]) for one in told] == [(f"did {ALICE.did}", 8), (f"did {BOB.did}", 9)]
+    findings = watch(home, "--did", ALICE.did, "--did", BOB.did)[1]
+    assert [(one["watch"], one["index"]) for one in findings] == [(f"did {ALICE.did}", 8), (f"did {BOB.did}", 9)]
 
 
 def test_a_fork_is_grave_with_a_proof_that_holds_alone(home: Path, registry: SimulatedRegistry) -> None:
@@ -146,11 +148,11 @@ def test_a_fork_is_grave_with_a_proof_that_holds_alone(home: Path, registry: Sim
     fork.force(fork.leaves[2])
     with served(Wire(fork)) as name:
         moved(home, name)
-        status, (told,), _ = watch(home, "--did", ALICE.did)
-    assert (status, told["severity"], told["kind"]) == (4, "grave", "log.consistency")
-    first, second = Equivocation.parse(Path(told["evidence"]).read_bytes()).verify()
+        status, (finding,), _ = watch(home, "--did", ALICE.did)
+    assert (status, finding["severity"], finding["kind"]) == (4, "grave", "log.consistency")
+    first, second = Equivocation.parse(Path(finding["evidence"]).read_bytes()).verify()
     assert (first.size, second.size) == (8, 9)
-    assert len(told["notes"]) == 2
+    assert len(finding["notes"]) == 2
     assert cursors(home) == before
 
 
@@ -159,8 +161,8 @@ def test_entries_that_were_not_signed_are_grave_and_not_told(home: Path, registr
     registry.publish("2.0")
     other = registry.rewritten(registry.size - 1, CertificateLeaf(b"x").encode())
     registry.tamper = lambda path, body: other.tile(path) if "/entries/" in path else body
-    status, told, _ = watch(home, "--did", ALICE.did)
-    assert (status, kinds_of(told)) == (4, ["mirror.root"])
+    status, findings, _ = watch(home, "--did", ALICE.did)
+    assert (status, kinds_of(findings)) == (4, ["mirror.root"])
     registry.tamper = lambda path, body: body
     assert watch(home, "--did", ALICE.did)[0] == 7
 
@@ -173,8 +175,8 @@ def test_an_old_or_shrunk_or_badly_signed_log_is_grave(home: Path, registry: Sim
     whole = registry.copy()
     registry.now += 60
     registry.tamper = lambda path, body: whole.tile(path) if path.startswith("/tile/") else body
-    status, (told,), _ = watch(home, "--did", ALICE.did)
-    assert (status, told["kind"], len(told["notes"])) == (4, "watch.shrunk", 2)
+    status, (finding,), _ = watch(home, "--did", ALICE.did)
+    assert (status, finding["kind"], len(finding["notes"])) == (4, "watch.shrunk", 2)
     registry.served, registry.cosigned = None, registry.now - 7200
     assert kinds_of(watch(home, "--did", ALICE.did)[1]) == ["checkpoint.stale"]
     registry.cosigned = None
@@ -182,21 +184,21 @@ def test_an_old_or_shrunk_or_badly_signed_log_is_grave(home: Path, registry: Sim
     assert kinds_of(watch(home, "--did", ALICE.did)[1]) == ["note.signature"]
 
 
-def test_a_registry_that_is_away_is_no_finding_until_it_is_away_for_long(home: Path, registry: SimulatedRegistry) -> None:
+def test_only_a_long_absence_of_a_registry_is_a_finding(home: Path, registry: SimulatedRegistry) -> None:
     watch(home, "--did", ALICE.did)
     moved(home, f"http://127.0.0.1:9#{NAME.key}")
     assert watch(home, "--did", ALICE.did)[:2] == (3, [])
     (file,) = (home / "watch").rglob("*.json")
     state = json.loads(file.read_bytes())
     file.write_text(json.dumps(state | {"read": state["read"] - 7200}))
-    status, told, _ = watch(home, "--did", ALICE.did)
-    assert (status, kinds_of(told)) == (4, ["checkpoint.stale"])
+    status, findings, _ = watch(home, "--did", ALICE.did)
+    assert (status, kinds_of(findings)) == (4, ["checkpoint.stale"])
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as found:
-        yield found
+    with receiving() as posts:
+        yield posts
 
 
 def test_a_webhook_that_fails_for_a_while_gets_every_finding(
@@ -207,11 +209,11 @@ def test_a_webhook_that_fails_for_a_while_gets_every_finding(
     registry.publish("2.0")
     registry.publish("3.0")
     receiver.failing = 2
-    status, told, err = watch(home, *hook)
+    status, findings, err = watch(home, *hook)
     assert status == 7, err
     assert receiver.tried[0] == receiver.tried[1] == receiver.tried[2]
-    assert [finding for _, finding in receiver.taken] == told
-    assert [id_.partition("-")[0] for id_, _ in receiver.taken] == [one["statement"] for one in told]
+    assert [finding for _, finding in receiver.taken] == findings
+    assert [id_.partition("-")[0] for id_, _ in receiver.taken] == [one["statement"] for one in findings]
 
 
 @pytest.mark.parametrize("status", [302, 500])
@@ -230,16 +232,14 @@ def test_the_cursor_waits_for_a_webhook(
 
 
 @pytest.mark.parametrize("url", ["http://alarm.example/", "https://10.0.0.1/", "https://user@alarm.example/", "ftp://127.0.0.1/"])
-def test_a_webhook_elsewhere_than_https_or_this_machine_is_never_reached(
-    home: Path, registry: SimulatedRegistry, tmp_path: Path, url: str
-) -> None:
+def test_a_webhook_needs_https_or_this_machine(home: Path, registry: SimulatedRegistry, tmp_path: Path, url: str) -> None:
     hook = ("--webhook", url, "--secret-file", str(secret_in(tmp_path)))
-    status, told, _ = watch(home, *hook, "--from", "0", "--handler", "0" * 64)
+    status, findings, _ = watch(home, *hook, "--from", "0", "--handler", "0" * 64)
     if "10.0.0.1" in url:  # a name may lead there too, so the address is checked at each delivery
         assert status == 0
         assert watch(home, *hook, "--did", ALICE.did, "--from", "6")[0] == 3
     else:
-        assert (status, told) == (1, [])
+        assert (status, findings) == (1, [])
 
 
 def test_a_secret_that_others_can_read_is_refused(home: Path, tmp_path: Path, receiver: Receiver) -> None:

@@ -46,7 +46,7 @@ def test_messages_leave_at_once_and_in_order() -> None:
     run(main())
 
 
-def test_a_peer_that_takes_nothing_is_given_up_and_one_that_takes_little_is_not() -> None:
+def test_only_a_peer_that_takes_nothing_is_given_up() -> None:
     async def main() -> None:
         case = Case()
         for _ in range(4):
@@ -77,7 +77,7 @@ def test_what_holds_nobody_up_may_wait_for_any_time() -> None:
     run(main())
 
 
-def test_a_peer_that_asks_for_more_without_reading_costs_bounded_memory() -> None:
+def test_a_peer_that_asks_without_reading_costs_bounded_memory() -> None:
     async def main() -> None:
         case = Case()
         with pytest.raises(Unavailable) as refusal:
@@ -124,7 +124,7 @@ def test_early_data_of_any_size_let_the_peers_hello_in() -> None:
     run(main())
 
 
-def test_of_those_who_wait_for_room_as_many_go_on_as_there_is_room_for() -> None:
+def test_room_wakes_as_many_waiters_as_fit() -> None:
     async def main() -> None:
         case = Case()
         largest = 0
@@ -135,15 +135,15 @@ def test_of_those_who_wait_for_room_as_many_go_on_as_there_is_room_for() -> None
             case.wire.send(CHUNK)
             largest = max(largest, case.wire.backlog)
 
-        said = [asyncio.create_task(say()) for _ in range(100)]
+        sends = [asyncio.create_task(say()) for _ in range(100)]
         await asyncio.sleep(1)
-        await asyncio.gather(read(case.far, 100), *said)
+        await asyncio.gather(read(case.far, 100), *sends)
         assert largest <= 2 * CALL_ROOM
 
     run(main())
 
 
-def test_a_loss_is_told_after_what_arrived_and_lets_all_callers_go() -> None:
+def test_a_loss_follows_earlier_messages_and_frees_callers() -> None:
     async def main() -> None:
         case = Case()
         case.wire.send(CHUNK + b"x")

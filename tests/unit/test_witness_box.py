@@ -19,7 +19,7 @@ from treaty_io import durable
 from treaty_registry.witness import box as boxes
 from treaty_registry.witness.box import KEPT, Boxes
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 KEY = WITNESSES[0]
 LOG = SignerKey(ORIGIN, KeyType.ED25519, b"\1" * 32)
@@ -34,18 +34,18 @@ class Witness:
         self.boxes = self.restarted()
 
     def restarted(self) -> Boxes:
-        cosigner = Cosigner(Store(self.data), KEY, [LOG.verifier], lambda: self.now)
+        cosigner = Cosigner(WitnessStore(self.data), KEY, [LOG.verifier], lambda: self.now)
         self.boxes = Boxes(self.data, cosigner, KEY, lambda: self.now)
         return self.boxes
 
     def shown(self) -> list[bytes]:
         """The envelopes in all pages."""
-        found: list[bytes] = []
+        leaves: list[bytes] = []
         start = 0
         while (page := read_page(self.boxes.page(hex_digest(ORIGIN.encode()), start)))[0] > start:
             start = page[0]
-            found += [each.leaf for each in page[1]]
-        return found
+            leaves += [each.leaf for each in page[1]]
+        return leaves
 
     def files(self) -> list[str]:
         return sorted(path.name for path in self.data.rglob("*.json"))

@@ -19,7 +19,7 @@ from treaty_consensus.log.note import KeyType, SignerKey, VerifierKey
 from treaty_consensus.log.witness import cosignature
 from treaty_io import durable
 from treaty_registry.witness.cosigner import Cosigner
-from treaty_registry.witness.records import Store
+from treaty_registry.witness.records import WitnessStore
 
 HISTORY = History.of(leaves(40))
 FORK = History.of(leaves(40, fork_at=5))
@@ -27,7 +27,7 @@ NAME = "w.example"
 
 
 def cosigner(data: Path, *logs: VerifierKey) -> Cosigner:
-    store = Store(data)
+    store = WitnessStore(data)
     return Cosigner(store, store.key(NAME), logs or (LOG.verifier, OTHER_LOG.verifier), lambda: NOW + 0.9)
 
 
@@ -124,13 +124,13 @@ def race(witness: Cosigner, *requests: bytes) -> list[int]:
 
 def test_of_two_at_the_same_time_one_is_cosigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     histories = (HISTORY, FORK)
-    recorded = Store.record
+    recorded = WitnessStore.record
 
-    def slow(store: Store, signed: SignedCheckpoint) -> None:
+    def slow(store: WitnessStore, signed: SignedCheckpoint) -> None:
         time.sleep(0.01)  # long enough for another thread to judge by what is still remembered
         recorded(store, signed)
 
-    monkeypatch.setattr(Store, "record", slow)
+    monkeypatch.setattr(WitnessStore, "record", slow)
     for number in range(10):
         data = tmp_path / str(number)
         witness = cosigner(data)
@@ -142,16 +142,16 @@ def test_of_two_at_the_same_time_one_is_cosigned(tmp_path: Path, monkeypatch: py
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with Store(tmp_path).held():
-        with pytest.raises(Unavailable) as refusal, Store(tmp_path).held():
+    with WitnessStore(tmp_path).held():
+        with pytest.raises(Unavailable) as refusal, WitnessStore(tmp_path).held():
             pytest.fail("it is held")
         assert refusal.value.code == "system.held"
-    with Store(tmp_path).held():
+    with WitnessStore(tmp_path).held():
         pass
 
 
 def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = WitnessStore(tmp_path)
     for name, kind, code in (
         (None, NotFound, "settings.directory"),
         ("w" * 81, Malformed, "witness.policy"),
@@ -161,8 +161,8 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
             store.key(name)
         assert refusal.value.code == code
     assert not (tmp_path / "witness.key").exists()
-    made = store.key(NAME)
-    assert store.key(NAME) == store.key(None) == made
+    key = store.key(NAME)
+    assert store.key(NAME) == store.key(None) == key
     assert (tmp_path / "witness.key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(Conflict) as other:
         store.key("other.example")
@@ -179,10 +179,10 @@ def test_a_key_is_made_once_and_kept_secret(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_is_none_is_refused(tmp_path: Path, damage: Callable[[Path], object], code: str) -> None:
-    Store(tmp_path).key(NAME)
+    WitnessStore(tmp_path).key(NAME)
     damage(tmp_path / "witness.key")
     with pytest.raises(Untrusted) as refusal:
-        Store(tmp_path).key(None)
+        WitnessStore(tmp_path).key(None)
     assert refusal.value.code == code
 
 

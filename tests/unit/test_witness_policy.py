@@ -147,7 +147,7 @@ def test_a_key_of_ml_dsa_44_is_written_in_one_way() -> None:
             VerifierKey.parse(wrong)
 
 
-def test_an_ml_dsa_44_cosignature_is_of_a_name_a_time_and_a_checkpoint() -> None:
+def test_an_ml_dsa_44_cosignature_has_name_time_and_checkpoint() -> None:
     note = add_signatures(HISTORY.note(20), [POST_QUANTUM], time=NOW)
     key = POST_QUANTUM.verifier
     Quorum((key,), 1).check(note, HISTORY.checkpoint(20), since=NOW, until=NOW)
@@ -185,7 +185,7 @@ def test_the_witnesses_of_an_election_have_keys_of_ed25519() -> None:
     assert refused.value.code == "witness.policy"
 
 
-def test_an_agent_writes_its_registries_and_witnesses_as_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_writes_its_trust_as_a_witness_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = parse_registry_name(f"https://{LOG.name}#{LOG.verifier}")
     TrustedRegistries(tmp_path).add(name)
 
@@ -199,12 +199,12 @@ def test_an_agent_writes_its_registries_and_witnesses_as_a_policy(tmp_path: Path
     assert exported().holds([POST_QUANTUM.verifier])
     (tmp_path / "witnesses.policy").write_text(FILE)
     (tmp_path / "policy.toml").write_text('[witnesses]\npolicy = "witnesses.policy"\n')
-    made = exported()
-    assert (made.groups, made.quorum) == (WitnessPolicy.parse(FILE.encode()).groups, "X-and-Y")
-    assert [log.key for log in made.logs] == [LOG.verifier]
+    policy = exported()
+    assert (policy.groups, policy.quorum) == (WitnessPolicy.parse(FILE.encode()).groups, "X-and-Y")
+    assert [log.key for log in policy.logs] == [LOG.verifier]
 
 
-def test_a_registry_asks_the_witnesses_of_a_policy_that_have_a_url(tmp_path: Path) -> None:
+def test_a_registry_asks_the_policys_witnesses_with_a_url(tmp_path: Path) -> None:
     (named,) = witnesses_of(WitnessPolicy.parse(FILE.encode()))
     assert (named.url, named.key) == ("https://w1.example", W1.verifier)
     twice = WitnessName("https://w1.example", SignerKey(W1.name, KeyType.ML_DSA_44, bytes(32)).verifier)

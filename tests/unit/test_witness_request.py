@@ -50,7 +50,7 @@ def test_the_request_of_the_specification_is_read_as_it_stands() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(0, 0), (0, 1), (0, 20), (1, 1), (1, 20), (4, 7), (7, 8), (8, 20), (19, 20), (20, 20)])
-def test_what_extends_the_last_one_is_cosigned_and_only_the_logs_signature_is_kept(old: int, new: int) -> None:
+def test_an_extension_is_cosigned_with_the_logs_signature(old: int, new: int) -> None:
     request = HISTORY.request(old, new)
     assert AddCheckpoint.parse(request.format()) == request
     decorated = replace(request, note=cosigned(request.note, *WITNESSES))
@@ -94,7 +94,7 @@ def test_a_body_over_the_cap_is_not_read() -> None:
         AddCheckpoint(0, (b"\0" * 31,), HISTORY.note(3))
 
 
-def test_a_log_that_is_not_known_is_404_before_anything_is_verified() -> None:
+def test_an_unknown_log_is_404_before_verification() -> None:
     request = AddCheckpoint(0, (), HISTORY.note(3, OTHER_LOG))
     assert refused(request, None, NotFound).code == "witness.unknown-log"
 
@@ -135,7 +135,7 @@ def test_what_does_not_extend_the_last_one_is_422(old: int, new: int) -> None:
     assert refused(AddCheckpoint(0, (b"\0" * 32,), HISTORY.note(new)), None, Untrusted).code == "log.consistency"
 
 
-def test_the_line_of_a_witness_is_taken_out_of_its_answer_and_verified() -> None:
+def test_a_witness_line_is_verified_from_its_answer() -> None:
     note, (first, second, _) = HISTORY.note(7), WITNESSES
     answer = cosigned(note, first, second).removeprefix(note)
     line = cosignature(answer, note, first.verifier)
@@ -154,7 +154,7 @@ def test_an_answer_that_makes_more_of_it_text_is_refused() -> None:
     assert refusal.value.code == "witness.unreachable"
 
 
-def test_a_quorum_counts_distinct_witnesses_of_exactly_this_checkpoint() -> None:
+def test_a_quorum_counts_distinct_witnesses_of_one_checkpoint() -> None:
     quorum, note, head = Quorum.parse(VKEYS, 2), HISTORY.note(7), HISTORY.checkpoint(7)
     for few in (note, cosigned(note, WITNESSES[0]), cosigned(note, WITNESSES[0], witness_key("stranger.example"))):
         with pytest.raises(Untrusted) as refusal:
@@ -206,7 +206,7 @@ def test_there_are_quorums_that_cannot_be_meant(keys: tuple[str, ...], needed: i
         Quorum.parse(keys, needed)
 
 
-def test_a_quorum_of_sixteen_with_the_longest_names_fits_into_a_statement() -> None:
+def test_a_quorum_of_sixteen_long_names_fits_a_statement() -> None:
     origin = "a" * 253 + ":65535"
     log, clock = SignerKey(origin, KeyType.ED25519, b"\1" * 32), SignerKey(f"{origin}/clock", KeyType.COSIGNATURE, b"\2" * 32)
     keys = [witness_key(f"{number:x}" * 80) for number in range(16)]

@@ -3,21 +3,27 @@ tests/vectors/election/worked.md, are what the product computes."""
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 from elections import count_of
 from simulated_log import SUFFIXES
 
+from treaty_consensus.election import trust as lending
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.election.ballot import Ballots, Implied, count, votes
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.line import Tiers
 from treaty_consensus.election.principals import PrincipalDirectory, SuffixList
+from treaty_consensus.election.provenance import clusters as clusters_of
+from treaty_consensus.election.reputation import base_weight, bounded_trust, cap
 from treaty_consensus.election.rule import DocumentState, Poll, Shortfall, advance
-from treaty_consensus.kinds import NONE
+from treaty_consensus.kinds import NONE, RULE
 
 SPECIFICATION = (Path(__file__).parents[2] / "tests" / "vectors" / "election" / "worked.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "specification" / "election.md").read_text(encoding="utf-8")
 PARAMETERS = development_parameters()
 READY = DocumentState("provisional", provisional=2)
 
@@ -50,7 +56,7 @@ def test_fading_ripening_and_shares() -> None:
     directory.read_domains_by("suffixes", SuffixList(SUFFIXES))
     directory.grant("s.example", "did:wba:s.example:agent", "did:wba:s.example")
     lines = ["principal  cluster  w  ballot  a  b  counts"]
-    made = [
+    ballots_of_all = [
         ("p", "X", "A>B", 0, 2),
         ("q", "X", "A", 1, 1),
         ("r", "X", "A", 0, 0),
@@ -59,19 +65,19 @@ def test_fading_ripening_and_shares() -> None:
         ("t", "Y", "B", 1, 2),
         ("u", "Z", "AB", 2, 2),
     ]
-    for place, (principal, _, order, age, held) in enumerate(made):
-        did = f"did:wba:{principal}.example" + (":agent" if place and principal == made[place - 1][0] else "")
-        ballots.cast(did, tiers(order), epoch - held)
+    for place, (principal, _, order, age, epochs_held) in enumerate(ballots_of_all):
+        did = f"did:wba:{principal}.example" + (":agent" if place and principal == ballots_of_all[place - 1][0] else "")
+        ballots.cast(did, tiers(order), epoch - epochs_held)
         ballots.cast(did, tiers(order), epoch - age)
-    made.append(("v", "Z", "(B)", 0, 0))
-    weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in made}
-    clusters = {f"{principal}.example": cluster for principal, cluster, *_ in made}
+    ballots_of_all.append(("v", "Z", "(B)", 0, 0))
+    weights = {f"{principal}.example": ONE // 2 if principal == "r" else ONE for principal, *_ in ballots_of_all}
+    clusters = {f"{principal}.example": cluster for principal, cluster, *_ in ballots_of_all}
     cast = votes(ballots, {"v.example": Implied(("B",), epoch, epoch)}, weights, epoch, horizon=2)
-    for row, (principal, cluster, order, age, held) in enumerate(made):
-        assert (cast.age[row], cast.held[row]) == (age, held)
+    for row, (principal, cluster, order, age, epochs_held) in enumerate(ballots_of_all):
+        assert (cast.age[row], cast.held[row]) == (age, epochs_held)
         weight = "½" if principal == "r" else "1"
         counts = number(int(cast.weight[row]), unit)
-        lines.append(f"{principal}          {cluster}        {weight}  {order:6}  {age}  {held}  {counts:>6}")
+        lines.append(f"{principal}          {cluster}        {weight}  {order:6}  {age}  {epochs_held}  {counts:>6}")
     shown("\n".join(lines))
 
     poll = Poll(PARAMETERS, count(cast, ("A", "B"), clusters))
@@ -146,5 +152,49 @@ def test_a_succession() -> None:
 def described(current: DocumentState) -> str:
     """The state, then the counters that are not 0."""
     counters = {"provisional": "", "ahead": "ahead ", "failing": "failing ", "repealing": "repealing ", "suspect": "suspect "}
-    counted = [f"{word}{getattr(current, name)}" for name, word in counters.items() if getattr(current, name)]
-    return " ".join([current.state, *([", ".join(counted)] if counted else [])])
+    parts = [f"{word}{getattr(current, name)}" for name, word in counters.items() if getattr(current, name)]
+    return " ".join([current.state, *([", ".join(parts)] if parts else [])])
+
+
+def test_the_example_of_the_specification() -> None:
+    """From its vouches and ballots, every other number of the example."""
+    section = PAGE.partition("## 2. Weight")[2].partition("## 3. Ballots")[0]
+    (example,) = re.findall(r"^```\n(anchors .*?)^```$", section, re.MULTILINE | re.DOTALL)
+    head, _, rest = example.partition(";")
+    anchors = tuple(head.removeprefix("anchors ").split(", "))
+    vouches = {(pair[0], pair[1]): ONE for pair in re.findall(r"(\w)→(\w)", rest)}
+    orders = dict(re.findall(r"^(\w)  (?:\d+ +){4}\w +(\S+)", example, re.MULTILINE))
+    web = lending.graph(orders, vouches)
+    seeds = lending.seed(web, anchors)
+
+    first = lending.trust(web, seeds, rounds=33, least=4)
+    own = lending.held(web, first, seeds, lending.flows(web, first, seeds, least=4))
+    second = lending.trust(web, seeds, rounds=33, least=4, most=cap(own, 3) // 4)
+    caps = (
+        cap(own, 3),
+        cap(lending.held(web, second, seeds, lending.flows(web, second, seeds, least=4, most=cap(own, 3) // 4)), 3),
+    )
+    bounded = bounded_trust(web, seeds, rounds=33, least=4, cap_share=3, loan_share=4, rule=RULE)
+    weights = base_weight(bounded.trust, bounded.cap, np.full(len(orders), 52), 52)
+    clusters = clusters_of(web, bounded.flows, anchors)
+    cast = [(tiers(order), int(weights[place]) * (ONE - ONE // 8) // ONE) for place, order in enumerate(orders.values())]
+
+    lines = [
+        f"anchors {', '.join(anchors)}; vouches {', '.join(f'{a}→{b}' for a, b in vouches)}; "
+        f"m₁ {caps[0]}, m₂ {caps[1]}, m* {bounded.cap}",
+        "",
+        "   x          u          trust      w           cluster  ballot  counts",
+    ]
+    for place, (name, order) in enumerate(orders.items()):
+        amounts = f"{first[place]:<9}  {own[place]:<9}  {bounded.trust[place]:<9}  {weights[place]:<10}"
+        lines.append(f"{name}  {amounts}  {clusters[name]:<7}  {order:<6}  {cast[place][1]}")
+    poll = Poll(PARAMETERS, count_of(cast, ("A", "B"), dict(enumerate(clusters[name] for name in orders))))
+    pairwise = poll.count.pairwise
+    lines += ["", f"W {poll.count.total}; V[A][B] {pairwise[0][1]}, V[B][A] {pairwise[1][0]}"]
+    for document in "AB":
+        over, under = poll.preferring(document)
+        lines.append(f"{document}  over NONE {over} : {under}, S {poll.support(document)}, q {poll.quorum(document)}")
+    lacking = [", ".join(shortfall.condition for shortfall in poll.provisional_shortfalls(x)) or "nothing" for x in "AB"]
+    order = " ".join("NONE" if poll.count.choices[n] == NONE else poll.count.choices[n] for n in poll.ranking.order)
+    lines.append(f"order {order}; lacks to be provisional: A {lacking[0]}, B {lacking[1]}")
+    assert example.rstrip().splitlines() == lines

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..sessions.shared_session import SharedSession
     from ..transport.application import Application
     from ..transport.connection import Connection
+    from ..transport.door import Door
 
 _F = TypeVar("_F", bound="Function")
 _M = TypeVar("_M", bound="Middleware")
@@ -192,6 +193,7 @@ class ServingAgent(ABC):
         public: Sequence[str] = (),
         name: str = "",
         description: str = "",
+        doors: Sequence[Door] = (),
         signals: bool = True,
     ) -> None:
         """Serve as `listen` does, until cancelled, or until SIGTERM or SIGINT came and `drain` is done. A second signal
@@ -202,7 +204,7 @@ class ServingAgent(ABC):
         """
         from .signals import stop_signals
 
-        async with self.listen(host, port, tls=tls, public=public, name=name, description=description):
+        async with self.listen(host, port, tls=tls, public=public, name=name, description=description, doors=doors):
             if not signals:
                 await asyncio.get_running_loop().create_future()
             with stop_signals(self._reload_at_signal) as stop:
@@ -219,9 +221,9 @@ class ServingAgent(ABC):
 
     async def drain(self) -> None:
         """Stop serving in good order: close the ports, refuse new sessions with 503, let calls under way finish for at most
-        `timeouts.drain` seconds, and end the sessions of other agents. Their peers connect again, and repeat calls that were not
-        begun. Streams get two seconds, then they end with a retryable error. Sessions that this agent opened go on until
-        `aclose`.
+        `timeouts.drain` seconds, and end the sessions of other agents. A function under way may call back. Peers connect again,
+        and repeat calls that were not begun. Streams get two seconds, then they end with a retryable error. Sessions that this
+        agent opened go on until `aclose`.
 
         For good: this agent takes no further sessions. Safe to repeat. Never raises.
         """
@@ -238,12 +240,13 @@ class ServingAgent(ABC):
         public: Sequence[str] = (),
         name: str = "",
         description: str = "",
+        doors: Sequence[Door] = (),
     ) -> AsyncIterator[int]:
         """Verify the provided protocols, start workers, and serve WebSocket and HTTP on one port. Yield the port (0: a free one).
 
         `public`: the URLs under which others reach this agent, best first, such as `wss://shop.example`. With them the agent
         serves the documents of `discovery`, with a `name` and a `description` for people. HTTP requests must be signed for one
-        of these URLs, without them for the address.
+        of these URLs, without them for the address. `doors`: other protocols at paths of the port, as `treaty_a2a.A2A(agent)`.
 
         An agent with the DID of a domain that provides nothing may listen with `public`: then it serves its documents alone, so
         that other agents can verify it. Protocols may be provided later.
@@ -256,16 +259,17 @@ class ServingAgent(ABC):
         if not public and await self._does_nothing():
             raise _provides_nothing()
         await self.prepare()
-        async with self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description) as bound:
+        about = self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description, doors=doors)
+        async with about as bound:
             served = ", ".join(self._context.served.ready)
             unserved = ", ".join(f"{uri} ({error.code})" for uri, error in self.unserved.items())
             _log.info("Listening on %s, port %s; served: %s; not served: %s", host, bound, served or "none", unserved or "none")
             yield bound
 
-    def asgi(self, public: Sequence[str], *, name: str = "", description: str = "") -> Application:
+    def asgi(self, public: Sequence[str], *, name: str = "", description: str = "", doors: Sequence[Door] = ()) -> Application:
         """Return an ASGI application that serves as `listen` does, for a server of your own. Call `prepare` first. `public`: as
         for `listen`, at least one."""
-        return self._endpoint.application(public=public, name=name, description=description)
+        return self._endpoint.application(public=public, name=name, description=description, doors=doors)
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""

@@ -23,13 +23,13 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    loop, former = asyncio.get_running_loop(), dict[int, Any]()
+    loop, previous = asyncio.get_running_loop(), dict[int, Any]()
 
     def restore(*numbers: int) -> None:
         for number in numbers:
             loop.remove_signal_handler(number)
             # None: a handler that was not set from Python, which cannot be set again.
-            if (handler := former.pop(number)) is not None:
+            if (handler := previous.pop(number)) is not None:
                 signal.signal(number, handler)
 
     def begin_stop() -> None:
@@ -38,9 +38,9 @@ def stop_signals(reload: Callable[[], None]) -> Iterator[asyncio.Event]:
         stop.set()
 
     for number, act in ((signal.SIGTERM, begin_stop), (signal.SIGINT, begin_stop), (signal.SIGHUP, reload)):
-        former[number] = signal.getsignal(number)
+        previous[number] = signal.getsignal(number)
         loop.add_signal_handler(number, act)
     try:
         yield stop
     finally:
-        restore(*former)
+        restore(*previous)

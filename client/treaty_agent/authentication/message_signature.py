@@ -160,10 +160,10 @@ class _Verifier(HTTPMessageVerifier):
         """Check nothing; see `RequestVerifier`."""
 
 
-def _parameters(found: Mapping[str, int | str]) -> Parameters:
-    match found:
+def _parameters(values: Mapping[str, int | str]) -> Parameters:
+    match values:
         case {"keyid": str(key_id), "nonce": str(nonce), "created": int(created)} if 0 < len(nonce) <= MAX_NONCE:
-            expires = found.get("expires")
+            expires = values.get("expires")
             return Parameters(key_id, nonce, created, expires if isinstance(expires, int) else None)
     raise Unauthorized(
         AuthenticationCode.SIGNATURE, f"A signature must have created, keyid and a nonce of 1 to {MAX_NONCE} characters."

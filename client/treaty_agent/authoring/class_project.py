@@ -46,7 +46,7 @@ from ..sessions.operations import Functions
 from .checked_files import write_checked
 from .class_document import class_prose
 from .described_method import NO_ANSWER, DescribedMethod, MethodExample, describe_method, fault_of
-from .exchange import Answered, Exchange, with_errors
+from .exchange import AnsweredCall, Exchange, with_errors
 from .two_roles import NOT_CONFORMING, PROVIDER, REQUESTER, manifest_of
 
 _TIMEOUT = 10
@@ -134,7 +134,7 @@ class ClassProtocol:
     def _manifest(self) -> dict[str, Any]:
         return manifest_of({method.name: _operation(method) for method in self._methods})
 
-    async def _calls(self, method: DescribedMethod, operation: Operation) -> list[Answered]:
+    async def _calls(self, method: DescribedMethod, operation: Operation) -> list[AnsweredCall]:
         """Return a call for each example, and one for each error that no example has."""
         examples = method.examples
         if not examples and not method.needs_arguments:
@@ -142,7 +142,7 @@ class ClassProtocol:
         if not examples:
             fix = f"Add an example to its docstring: >>> {method.name}({', '.join(method.arguments['required'])}), with literals."
             raise fault_of(method.name, "it needs arguments and has no example, so there is no vector", fix=fix)
-        calls = [Answered(example.arguments, await self._answer(method, operation, example)) for example in examples]
+        calls = [AnsweredCall(example.arguments, await self._answer(method, operation, example)) for example in examples]
         return with_errors(calls, operation)
 
     async def _answer(self, method: DescribedMethod, operation: Operation, example: MethodExample) -> Any:
@@ -178,12 +178,12 @@ async def _called(function: Callable[..., Any], operation: Operation, arguments:
         if not inspect.isasyncgenfunction(function):
             return await functions.call(context, operation, arguments)
         async with aclosing(functions.items(context, operation, arguments)) as items:
-            taken = []
+            first_items = []
             async for item in items:
-                taken.append(item)
-                if len(taken) == _MAX_ITEMS:
+                first_items.append(item)
+                if len(first_items) == _MAX_ITEMS:
                     break
-            return taken
+            return first_items
     finally:
         functions.close()
 

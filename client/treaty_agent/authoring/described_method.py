@@ -81,9 +81,9 @@ def describe_method(name: str, function: Callable[..., Any]) -> DescribedMethod:
     except ValueError as error:
         raise fault_of(name, f"its examples cannot be read: {error}") from error
     lines = "".join(part for part in parts if isinstance(part, str)).splitlines()
-    errors = {int(found["status"]): found["meaning"].strip() for line in lines if (found := _ERROR.search(line))}
-    kept = [line for line in lines if not _ERROR.search(line) and not _RAISES.fullmatch(line)]
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    errors = {int(match["status"]): match["meaning"].strip() for line in lines if (match := _ERROR.search(line))}
+    text_lines = [line for line in lines if not _ERROR.search(line) and not _RAISES.fullmatch(line)]
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(text_lines)).strip()
     return DescribedMethod(name, function, text, arguments, result, errors, examples)
 
 
@@ -105,9 +105,9 @@ def _examples(name: str, parameters: list[str], parts: list[str | doctest.Exampl
             continue
         if len(call.args) > len(parameters) or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError(f"{part.source.strip()} does not fit its parameters")
-        given = dict(zip(parameters, call.args, strict=False)) | {str(word.arg): word.value for word in call.keywords}
+        nodes = dict(zip(parameters, call.args, strict=False)) | {str(word.arg): word.value for word in call.keywords}
         try:
-            arguments = {key: ast.literal_eval(value) for key, value in given.items()}
+            arguments = {key: ast.literal_eval(value) for key, value in nodes.items()}
         except ValueError as error:
             raise ValueError(f"{part.source.strip()} has arguments that are no literals") from error
         yield MethodExample(arguments, _literal(part.want))

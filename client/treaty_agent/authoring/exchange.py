@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCall:
     """A call with its outcome. `answer`: a value, the items of a stream, or a failure."""
 
     arguments: dict[str, Value]
     answer: Value | Sequence[Value] | Failure
 
 
-def with_errors(calls: Sequence[Answered], operation: Operation) -> list[Answered]:
+def with_errors(calls: Sequence[AnsweredCall], operation: Operation) -> list[AnsweredCall]:
     """Return the calls, and one for each error of the operation that none of them has."""
     reached = {call.answer.code for call in calls if isinstance(call.answer, Failure)}
     return [*calls] + [
-        Answered(calls[0].arguments, Failure(code=code, message=meaning))
+        AnsweredCall(calls[0].arguments, Failure(code=code, message=meaning))
         for code, meaning in operation.errors.items()
         if code not in reached
     ]
@@ -60,7 +60,7 @@ class Exchange:
             await side.session.handle(Opened())
         return cls(*sides)
 
-    async def call(self, operation: Operation, answered: Answered) -> None:
+    async def call(self, operation: Operation, answered: AnsweredCall) -> None:
         """Let the call go through both sessions. Raises `ValueError` if its arguments or its answer do not fit the schemas."""
         self._calls += 1
         id, is_stream = str(self._calls), operation.kind is OperationKind.STREAM

@@ -34,7 +34,7 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Problem:
+class SkippedDocument:
     """A document at `url` that was skipped, and the error."""
 
     url: str
@@ -46,7 +46,7 @@ class Discovery:
     """The result of a discovery: at least one agent, in the order of the pages, and the documents that could not be read."""
 
     agents: tuple[AgentDescription, ...]
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[SkippedDocument, ...] = ()
 
 
 class Discoverer:
@@ -121,7 +121,7 @@ class Discoverer:
             raise NotFound(DiscoveryCode.NOTHING, f"{url} lists no agents.")
         return await self._descriptions(urls, problems)
 
-    async def _pages(self, page: CollectionPage, url: str) -> tuple[list[str], list[Problem]]:
+    async def _pages(self, page: CollectionPage, url: str) -> tuple[list[str], list[SkippedDocument]]:
         """Return the URLs that a page and the following pages list, and the problem that ended the reading early."""
         urls, seen = list(page.items), {url}
         try:
@@ -140,28 +140,28 @@ class Discoverer:
                 page = following
                 urls += page.items
         except TreatyError as error:
-            return urls, [Problem(url, error)]
+            return urls, [SkippedDocument(url, error)]
         if page.next is not None:
-            return urls, [Problem(url, _too_many())]
+            return urls, [SkippedDocument(url, _too_many())]
         return urls, []
 
-    async def _descriptions(self, urls: Sequence[str], problems: list[Problem], did: Did | None = None) -> Discovery:
+    async def _descriptions(self, urls: Sequence[str], problems: list[SkippedDocument], did: Did | None = None) -> Discovery:
         """Read at most `MAX_AGENTS` descriptions. `did`: the DID that they must have."""
         turns = asyncio.Semaphore(_AT_ONCE)  # all URLs may be at one host, which must not get 32 requests at once
 
-        async def read(url: str) -> AgentDescription | Problem:
+        async def read(url: str) -> AgentDescription | SkippedDocument:
             async with turns:
                 try:
                     return await self._description(url, did)
                 except TreatyError as error:
-                    return Problem(url, error)
+                    return SkippedDocument(url, error)
 
         distinct_urls = list(dict.fromkeys(urls))
         read_all = await asyncio.gather(*map(read, distinct_urls[:MAX_AGENTS]))
         agents = tuple(agent for agent in read_all if isinstance(agent, AgentDescription))
-        problems = [*problems, *(agent for agent in read_all if isinstance(agent, Problem))]
+        problems = [*problems, *(agent for agent in read_all if isinstance(agent, SkippedDocument))]
         if len(distinct_urls) > MAX_AGENTS and not any(problem.error.code == DiscoveryCode.TOO_MANY for problem in problems):
-            problems.append(Problem(distinct_urls[MAX_AGENTS], _too_many()))
+            problems.append(SkippedDocument(distinct_urls[MAX_AGENTS], _too_many()))
         if not agents:
             raise problems[0].error
         return Discovery(agents, tuple(problems))

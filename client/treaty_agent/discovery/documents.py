@@ -33,6 +33,7 @@ from treaty_io.identity import Identity
 from treaty_io.identity.key_binding import b64url_encode
 
 from ..transport.application import StaticDocument
+from ..transport.door import Door
 
 CACHE_CONTROL = "public, max-age=60"
 """For all documents but that of a DID, which caches must revalidate: a removed key must not live longer in them."""
@@ -83,8 +84,8 @@ class AgentFacts:
     """The public facts about an agent.
 
     `addresses`: its public `wss:`, `ws:`, `https:` or `http:` URLs for Hellos, best first. `name`: default the DID. `base_url`:
-    the URL of its documents without a path; default the host of the first address. Raises `Malformed` (`agent.settings`,
-    `did.*`).
+    the URL of its documents without a path; default the host of the first address. `doors`: those that the agent card names.
+    Raises `Malformed` (`agent.settings`, `did.*`).
     """
 
     did: str
@@ -93,6 +94,7 @@ class AgentFacts:
     name: str = ""
     description: str = ""
     base_url: str = ""
+    doors: tuple[Door, ...] = ()
 
     def __post_init__(self) -> None:
         parse_did(self.did)
@@ -195,16 +197,19 @@ def agent_card(facts: AgentFacts) -> dict[str, object]:
         "description": facts.about,
         "version": "1.0",
         "supportedInterfaces": [
-            {"url": address, "protocolBinding": PROFILE, "protocolVersion": "1.0"} for address in facts.addresses
+            *({"url": address, "protocolBinding": PROFILE, "protocolVersion": "1.0"} for address in facts.addresses),
+            *({"url": facts.base + door.path, **door.card} for door in facts.doors),
         ],
-        "capabilities": {"extensions": list(map(_extension, facts.protocols))},
+        "capabilities": {"extensions": list(map(_extension, facts.protocols)), **({"streaming": True} if facts.doors else {})},
         "defaultInputModes": [JSON],
         "defaultOutputModes": [JSON],
-        "skills": list(map(_skill, facts.protocols)),
+        "skills": [skill for protocol in facts.protocols for skill in _skills(protocol)],
     }
     if any(_BINDINGS[urlsplit(address).scheme] == "http" for address in facts.addresses):
         card["securitySchemes"] = {"didwba": {"httpAuthSecurityScheme": {"scheme": "DIDWba", "description": _SECURITY}}}
-        card["securityRequirements"] = [{"schemes": {"didwba": {}}}]
+        # A requirement is one for all interfaces, and a door has none.
+        if not facts.doors:
+            card["securityRequirements"] = [{"schemes": {"didwba": {}}}]
     return card
 
 
@@ -291,15 +296,22 @@ def _role(protocol: OfferedProtocol) -> dict[str, str]:
     return {"role": protocol.role} if protocol.role else {}
 
 
-def _skill(protocol: OfferedProtocol) -> dict[str, object]:
+def _skills(protocol: OfferedProtocol) -> list[dict[str, object]]:
+    """Return a skill for each operation, or one for a role that only calls."""
     uri = protocol.parsed
-    operations = f" Operations: {', '.join(protocol.operations)}." if protocol.operations else ""
-    return {
-        "id": f"{uri.name}-{uri.version}",
-        "name": protocol.text,
-        "description": f"Speaks {protocol.uri}.{operations}",
-        "tags": [uri.name, *([protocol.topic] if protocol.topic else [])],
-    }
+    tags = [uri.name, *([protocol.topic] if protocol.topic else [])]
+    if not protocol.operations:
+        about = f"Speaks {protocol.uri}."
+        return [{"id": f"{uri.name}-{uri.version}", "name": protocol.text, "description": about, "tags": tags}]
+    return [
+        {
+            "id": f"{uri.name}-{uri.version}-{operation}",
+            "name": operation,
+            "description": f"The operation {operation} of {protocol.text}, by {protocol.uri}.",
+            "tags": tags,
+        }
+        for operation in protocol.operations
+    ]
 
 
 def _document(value: Mapping[str, object]) -> StaticDocument:

@@ -34,19 +34,19 @@ class AgentCardReader:
         skills = card.get("skills")
         if not isinstance(card.get("name"), str) or not isinstance(skills, list):
             raise Malformed(RpcCode.ANSWER, f"{name} is no A2A agent card with skills.", fix="Name another file.")
-        found = FoundOperations(only)
-        for place, skill in found.named("skill", skills, "id"):
-            with found.reading(place):
-                found.add(*tool_operation(_as_tool(skill), name, place, found.budget))
-        found.check_wishes()
+        operations = FoundOperations(only)
+        for place, skill in operations.named("skill", skills, "id"):
+            with operations.reading(place):
+                operations.add(*tool_operation(_as_tool(skill), name, place, operations.budget))
+        operations.check_wishes()
         return ImportedDescription(
             kind=f"A2A {one_line(str(card.get('protocolVersion') or ''), 20)}".strip(),
             title=card["name"],
             version=str(card.get("version") or ""),
             about=str(card.get("description") or ""),
             licence="",
-            operations=tuple(found.operations),
-            omissions=tuple(found.omissions),
+            operations=tuple(operations.operations),
+            omissions=tuple(operations.omissions),
         )
 
 

@@ -34,7 +34,7 @@ from treaty_sandbox import SandboxPool
 from treaty_sandbox.vectors import LOCAL, PEER
 
 from ..authoring.checked_files import write_checked
-from ..authoring.exchange import Answered, Exchange, with_errors
+from ..authoring.exchange import AnsweredCall, Exchange, with_errors
 from ..authoring.two_roles import NOT_CONFORMING, PROVIDER, REQUESTER, manifest_of
 from .description import ImportedDescription, ImportedOperation, Inexpressible, Omission
 from .imported_prose import MAX_ABOUT, imported_prose, quoted
@@ -72,7 +72,7 @@ class ImportedProject:
         self._description, self._data, self._new = description, data, new
         self._entries: dict[str, dict[str, Any]] = {}
         self._printed, self._is_full = 0, False
-        self._calls: dict[str, Answered] = {}
+        self._calls: dict[str, AnsweredCall] = {}
         names = OperationNames()
         for operation in description.operations:
             try:
@@ -110,7 +110,7 @@ class ImportedProject:
         if self._is_full or printed > MAX_PRINTED:
             raise Inexpressible("the protocol would be too large with it; choose operations by --only")
         _check_manifest({"it": entry})
-        call = Answered(_arguments(operation), _answer(operation))
+        call = AnsweredCall(_arguments(operation), _answer(operation))
         # Names and constants cannot be escaped. A mark that turns the direction of writing would change how a document reads.
         if not json.dumps([entry, call.arguments, call.answer], ensure_ascii=False).isprintable():
             raise Inexpressible("a name or a value of it has characters that are not printable")
@@ -153,9 +153,9 @@ class ImportedProject:
 
     @property
     def _origin(self) -> str:
-        found = self._description
-        title, version = quoted(found.title, MAX_ABOUT // 5), quoted(found.version, 40)
-        parts = [f"{found.kind} description", *([title] if title else []), *([f"version {version}"] if version else [])]
+        description = self._description
+        title, version = quoted(description.title, MAX_ABOUT // 5), quoted(description.version, 40)
+        parts = [f"{description.kind} description", *([title] if title else []), *([f"version {version}"] if version else [])]
         size = f"{len(self._data):,} bytes, SHA-256 `{hex_digest(self._data)}`"
         return f"Made from the {' '.join(parts)} ({size}). Texts in quotation marks are its own."
 

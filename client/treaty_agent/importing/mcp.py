@@ -39,14 +39,14 @@ class McpReader:
         if not isinstance(tools, list):
             fix = "Save the answer of the server to tools/list, or name its https URL."
             raise Malformed(RpcCode.ANSWER, f"{name} is no list of MCP tools.", fix=fix)
-        found = FoundOperations(only)
-        for place, tool in found.named("tool", tools):
-            with found.reading(place):
-                found.add(*tool_operation(tool, name, place, found.budget))
-        found.check_wishes()
+        operations = FoundOperations(only)
+        for place, tool in operations.named("tool", tools):
+            with operations.reading(place):
+                operations.add(*tool_operation(tool, name, place, operations.budget))
+        operations.check_wishes()
         if page.get("nextCursor"):
-            found.omissions.append(Omission("the next page", "only one page was read"))
-        return ImportedDescription(f"MCP {VERSION}", "", "", "", "", tuple(found.operations), tuple(found.omissions))
+            operations.omissions.append(Omission("the next page", "only one page was read"))
+        return ImportedDescription(f"MCP {VERSION}", "", "", "", "", tuple(operations.operations), tuple(operations.omissions))
 
 
 def tool_operation(tool: Any, name: str, place: str, budget: SchemaBudget) -> tuple[ImportedOperation, list[str]]:

@@ -46,20 +46,20 @@ class OpenApiReader:
         if not isinstance(version, str) or not version.startswith("3.") or not isinstance(paths, dict):
             fix = "Convert it to OpenAPI 3." if "swagger" in root else "Name another file."
             raise Malformed(RpcCode.ANSWER, f"{name} is no OpenAPI 3 description with paths.", fix=fix)
-        found = FoundOperations(only)
+        operations = FoundOperations(only)
         for path, item in paths.items():
             if isinstance(item, dict) and "$ref" in item:
-                with found.reading(one_line(path, 120)):
-                    paths[path] = SchemaImport(root, found.budget).resolved(item)
-        for place, (path, method, item) in found.wanted(_places(paths)):
-            reading = _OperationReading(SchemaImport(root, found.budget), place, path, method)
-            with found.reading(place):
-                found.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
-        found.check_wishes()
+                with operations.reading(one_line(path, 120)):
+                    paths[path] = SchemaImport(root, operations.budget).resolved(item)
+        for place, (path, method, item) in operations.wanted(_places(paths)):
+            reading = _OperationReading(SchemaImport(root, operations.budget), place, path, method)
+            with operations.reading(place):
+                operations.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
+        operations.check_wishes()
         if "securitySchemes" in (root["components"] if isinstance(root.get("components"), dict) else {}):
-            found.omissions.append(Omission("security", "a session knows its peer by the DID", is_whole=False))
+            operations.omissions.append(Omission("security", "a session knows its peer by the DID", is_whole=False))
         if root.get("webhooks"):
-            found.omissions.append(Omission("webhooks", "a provider calls nobody by itself"))
+            operations.omissions.append(Omission("webhooks", "a provider calls nobody by itself"))
         info = root["info"] if isinstance(root.get("info"), dict) else {}
         return ImportedDescription(
             kind=f"OpenAPI {one_line(version, 20)}",
@@ -67,8 +67,8 @@ class OpenApiReader:
             version=str(info.get("version", "")),
             about=str(info.get("description") or info.get("summary") or ""),
             licence=_licence(info.get("license")),
-            operations=tuple(found.operations),
-            omissions=tuple(found.omissions),
+            operations=tuple(operations.operations),
+            omissions=tuple(operations.omissions),
         )
 
 

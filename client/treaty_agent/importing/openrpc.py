@@ -34,12 +34,12 @@ class OpenRpcReader:
         version, methods = root.get("openrpc"), root.get("methods")
         if not isinstance(version, str) or not isinstance(methods, list):
             raise Malformed(RpcCode.ANSWER, f"{name} is no OpenRPC description with methods.", fix="Name another file.")
-        found = FoundOperations(only)
-        for place, item in found.named("method", methods):
-            reading = _MethodReading(SchemaImport(root, found.budget), place)
-            with found.reading(place):
-                found.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
-        found.check_wishes()
+        operations = FoundOperations(only)
+        for place, item in operations.named("method", methods):
+            reading = _MethodReading(SchemaImport(root, operations.budget), place)
+            with operations.reading(place):
+                operations.add(reading.operation(item), [*reading.left_out, *reading.schemas.left_out])
+        operations.check_wishes()
         info = root["info"] if isinstance(root.get("info"), dict) else {}
         licence = info["license"] if isinstance(info.get("license"), dict) else {}
         return ImportedDescription(
@@ -48,8 +48,8 @@ class OpenRpcReader:
             version=str(info.get("version", "")),
             about=str(info.get("description") or ""),
             licence=str(licence.get("name") or ""),
-            operations=tuple(found.operations),
-            omissions=tuple(found.omissions),
+            operations=tuple(operations.operations),
+            omissions=tuple(operations.omissions),
         )
 
 
@@ -89,8 +89,8 @@ class _MethodReading:
         if not isinstance(examples, list) or not examples:
             return {}, ()
         example = self.schemas.resolved(examples[0])
-        given = example.get("params")
-        values = [self.schemas.resolved(value).get("value") for value in given] if isinstance(given, list) else []
+        params = example.get("params")
+        values = [self.schemas.resolved(value).get("value") for value in params] if isinstance(params, list) else []
         answer = example.get("result")
         return (
             dict(zip(names, values, strict=False)),

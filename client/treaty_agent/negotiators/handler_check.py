@@ -358,18 +358,18 @@ class _Reading:
         returned = side.one(effects, Return, f"after the response {_shown(response)}")
         return returned.error if returned.error is not None else Success(returned.value)
 
-    def _sent(self, effects: Sequence[Effect], shown: CaseMessage) -> CaseMessage:
+    def _sent(self, effects: Sequence[Effect], message: CaseMessage) -> CaseMessage:
         """Return the response that the serving role sent. It has the form of the shown one."""
-        if shown.notation != "json":
-            _expect_message(self._serving, effects, shown, Ids(_CALLER_SEED), "response")
-            return shown
+        if message.notation != "json":
+            _expect_message(self._serving, effects, message, Ids(_CALLER_SEED), "response")
+            return message
         sent = self._serving.one(effects, Send, "as the response")
         try:
             content = decode_json(sent.data)
         except ValueError:
             content = None
-        if _form(content) != _form(shown.content):
-            self._serving.fail(f"a response of the form of {_shown(shown)}", _bytes(sent.data))
+        if _form(content) != _form(message.content):
+            self._serving.fail(f"a response of the form of {_shown(message)}", _bytes(sent.data))
         return CaseMessage("json", content)
 
 

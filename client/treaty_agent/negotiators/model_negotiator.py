@@ -48,7 +48,7 @@ class PromptRunner(Protocol):
     def __call__(self, prompt: Prompt[T]) -> Awaitable[T]: ...
 
 
-class Handler(NamedTuple):
+class WrittenHandler(NamedTuple):
     """The code that the model wrote, and the implementation built from it."""
 
     written: Written
@@ -62,7 +62,7 @@ class Writer:
         """Set the pool and the limits. `pool`: must isolate by bubblewrap, because the author of this code is not trusted."""
         self._ask, self._pool, self._fix_rounds, self._licence = ask, pool, fix_rounds, licence
 
-    async def write(self, task: Task) -> Handler:
+    async def write(self, task: Task) -> WrittenHandler:
         """Return a handler that passes.
 
         Raises `Refused` (`negotiation.handler`) with the last failure when no handler passed within the rounds, `Unavailable`
@@ -70,24 +70,24 @@ class Writer:
         """
         return await self._until_passing(task, await self._ask(questions.handler(task)), self._fix_rounds)
 
-    async def repair(self, task: Task, written: Written, failure: str) -> Handler:
+    async def repair(self, task: Task, written: Written, failure: str) -> WrittenHandler:
         """Repair a handler that failed; return one that passes. Raises the errors of `write`."""
         # Without rounds there is no repair; the failure is final.
         if self._fix_rounds == 0:
             raise _given_up(0, failure)
         return await self._until_passing(task, await self._ask(questions.repair(task, written, failure)), self._fix_rounds - 1)
 
-    async def check(self, task: Task, written: Written) -> Handler | str:
+    async def check(self, task: Task, written: Written) -> WrittenHandler | str:
         """Try written code: return the handler, or a description of the failure. Raises `Unavailable` (`sandbox.unavailable`)."""
         try:
-            return Handler(written, await self._try(task, written))
+            return WrittenHandler(written, await self._try(task, written))
         except TreatyError as error:
             # A missing sandbox is not the model's fault, so it is not asked to repair anything.
             if error.code in _NOT_ITS_FAULT:
                 raise
             return f"{error.message} ({error.code})"
 
-    async def _until_passing(self, task: Task, written: Written, rounds: int) -> Handler:
+    async def _until_passing(self, task: Task, written: Written, rounds: int) -> WrittenHandler:
         while isinstance(outcome := await self.check(task, written), str):
             if rounds == 0:
                 raise _given_up(self._fix_rounds, outcome)
@@ -178,7 +178,7 @@ class ModelNegotiator:
         self._own = self._own_cases = self._on_the_table = ""
         self._history: list[str] = []
         self._task: Task | None = None
-        self._handler: Handler | None = None
+        self._handler: WrittenHandler | None = None
         # Whether the code was tested in an earlier session. A peer must not have it written anew by test cases of its own.
         self._is_kept = False
 
@@ -263,11 +263,11 @@ class ModelNegotiator:
     async def _ask(self, prompt: Prompt[T]) -> T:
         return await self._model.complete(prompt, self._budget)
 
-    async def _kept(self, document: NegotiatedDocument) -> Handler | None:
+    async def _kept(self, document: NegotiatedDocument) -> WrittenHandler | None:
         """Return the code that this agent keeps for a document: the same hash needs no model."""
-        kept = await self._situation.written(document.text) if self._situation.written is not None else None
-        self._is_kept = kept is not None
-        return Handler(read_project(kept.files), kept) if kept is not None else None
+        store = await self._situation.written(document.text) if self._situation.written is not None else None
+        self._is_kept = store is not None
+        return WrittenHandler(read_project(store.files), store) if store is not None else None
 
     async def _task_for(self, document: str) -> Task:
         if self._task is None or self._task.document.text != document:
@@ -278,7 +278,7 @@ class ModelNegotiator:
         assert self._task is not None, "implement comes first"
         return self._task
 
-    def _written(self) -> Handler:
+    def _written(self) -> WrittenHandler:
         assert self._handler is not None, "implement comes first"
         return self._handler
 

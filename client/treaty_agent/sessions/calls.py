@@ -32,6 +32,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -51,7 +52,7 @@ from treaty_io.errors import PeerUnavailable
 from treaty_sandbox.schemas import measure
 
 from ..transport.parting import SessionParting
-from .call_context import CallOrigin, next_trace
+from .call_context import CallOrigin, current_call, next_trace
 from .handler_host import HostedHandler
 from .interfaces import Step
 from .middleware import Call, CallPipeline, described_call
@@ -71,19 +72,19 @@ NO_ARGUMENTS: Arguments = MappingProxyType({})
 
 class CallTable:
     """The calls of one session. `replies`: the number of calls that the peer answered. `work`: these, and the calls of the peer
-    that this side served, where it began the session. `worked`: set at the first of either."""
+    that this side served, where it began the session."""
 
     def __init__(self, session: CallingSession, *, prefix: str = "") -> None:
         """`prefix`: of the ids of calls, which are unique in a session, also in one that a former process began."""
         self.replies = self.work = 0
-        self.worked = asyncio.Event()
         self._session = session
         self._open: dict[str, OpenCall] = {}
         self._held = 0
         self._error: TreatyError | None = None
         self._ended_by: TreatyError | None = None
-        # Made when the first one waits for the end: most sessions end without.
+        # Made when the first one waits: most sessions end without.
         self._end: asyncio.Event | None = None
+        self._worked: asyncio.Event | None = None
         # Weakly: an error is of interest only while its caller has it.
         self._failures: WeakSet[TreatyError] | None = None
         # Serializes the wait for room in the outbox.
@@ -190,7 +191,14 @@ class CallTable:
     def served(self) -> None:
         """Note that this side served a call of the peer."""
         self.work += 1
-        self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
+
+    async def wait_worked(self) -> None:
+        """Wait until `work` is not 0."""
+        while not self.work:
+            self._worked = self._worked or asyncio.Event()
+            await self._worked.wait()
 
     @property
     def ended_by(self) -> TreatyError | None:
@@ -210,7 +218,7 @@ class CallTable:
         return self._error is not None
 
     def refuse(self, error: TreatyError) -> None:
-        """Take no further calls. Open ones go on."""
+        """Take no further calls, except those that functions under way make back to the peer. Open ones go on."""
         self._error = self._error or error
 
     def end(self, error: TreatyError) -> None:
@@ -224,7 +232,7 @@ class CallTable:
             # Before the session ran, only early data were sent, which may be repeated. Items that came were done.
             sent = call.given_to is not None and self._session.is_reissued and not call.has_begun and not call.is_unread(error)
             why = f"The session ended ({error.code}): {error.message}"
-            call.settle(call.unknown(why, error.peer_code) if sent else error)
+            call.settle(call.unknown(why, error.peer_code) if sent else copy(error))
 
     # The caller's side
 
@@ -283,10 +291,15 @@ class CallTable:
 
     def _enter(self, call: OpenCall) -> OpenCall:
         # A stream begins later than `Session.stream`, perhaps after the session's end.
-        if self._error is not None:
-            raise self._noted(self._error)
+        if self._error is not None and (self._ended_by is not None or not self._is_calling_back()):
+            raise self._noted(copy(self._error))
         self._open[call.number] = call
         return call
+
+    def _is_calling_back(self) -> bool:
+        """Return whether this code works for a call of the peer in this session, which may need an answer of the peer."""
+        served, origin = current_call(), self._session.own_origin()
+        return served is not None and (served.session, served.peer) == (origin.session, origin.peer)
 
     def _noted(self, error: TreatyError) -> TreatyError:
         # Made when needed: a set of weak references costs more than a call.
@@ -295,12 +308,12 @@ class CallTable:
         return error
 
     async def _submit(self, call: OpenCall) -> None:
-        # One call at a time waits for room: else all waiting callers would use the same free room.
-        async with self._turn:
-            await self._session.wait_writable()
-            call.had_room = True
-            self._session.post(partial(self._issue, call))
-            await call.issued.wait()
+        # One call at a time has room until it is issued: else all callers would use the same free room.
+        await self._turn.acquire()
+        call.turn = self._turn
+        await self._session.wait_writable()
+        call.had_room = True
+        self._session.post(partial(self._issue, call))
 
     def _take(self, call: OpenCall, stream: OpenStream) -> Value:
         value, held = stream.items.popleft()
@@ -315,6 +328,7 @@ class CallTable:
     def _leave(self, call: OpenCall) -> None:
         """Forget a call whose caller has its answer, or does not wait any more."""
         call.left = True
+        call.end_turn()
         call.answer.cancel()
         if call.stream is not None:
             self._drop_items(call.stream)
@@ -330,8 +344,8 @@ class CallTable:
     def _replied(self) -> None:
         self.replies += 1
         self.work += 1
-        if self.work == 1:
-            self.worked.set()
+        if self._worked is not None:
+            self._worked.set()
         if self.replies == 1:
             self._session.replied()
 
@@ -389,7 +403,7 @@ class CallTable:
                 call.stream.window = operation.window
                 await self._request(call, call.stream, operation.window)
         finally:
-            call.issued.set()
+            call.end_turn()
 
     async def _request(self, call: OpenCall, stream: OpenStream, count: int) -> None:
         handler = call.given_to
@@ -534,7 +548,7 @@ class OpenCall:
     kind: OperationKind = OperationKind.REQUEST
     answer: asyncio.Future[Any] = field(default_factory=abandonable)
     had_room: bool = False
-    issued: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: asyncio.Lock | None = None
     given_to: HostedHandler | None = None
     sent_before: int | None = None
     early: bool = False
@@ -577,9 +591,15 @@ class OpenCall:
             SessionCode.LATE, f"{self.operation} was not sent within {max(seconds, 0):.3g} seconds.", fix="Call again."
         )
 
+    def end_turn(self) -> None:
+        """Let the next call use the room of the connection. Later calls do nothing."""
+        if self.turn is not None:
+            self.turn.release()
+            self.turn = None
+
     def settle(self, outcome: Return | TreatyError) -> None:
         """Set the result. Later ones change nothing."""
-        self.issued.set()
+        self.end_turn()
         if not self.answer.done():
             if isinstance(outcome, TreatyError):
                 self.answer.set_exception(outcome)

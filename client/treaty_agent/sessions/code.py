@@ -1,7 +1,8 @@
 """Load the code of a Hello session: the protocol and its handler, from the agreement on and through repairs.
 
 The code of a published protocol is fetched and verified. The code of a negotiated protocol is written by the negotiator. Both run
-in a task; then the handler gets its first event and the machine gets a command.
+in a task, unless a hash was confirmed whose protocol has no code. Then the handler gets its first event and the machine gets a
+command.
 
 A handler is replaced in three cases: the peer did not confirm the hash that it was started for, the tests made the negotiator
 repair it, or either side repairs its code. Both sides then begin a new conversation, and open calls are issued again.
@@ -69,7 +70,11 @@ class CodeLoader:
             return
         await self.retire()  # it sent unconfirmed or wrong messages; the new handler repeats them
         core.agreed_text = agreement.document or core.agreed_text
-        core.loop.spawn(self._get_ready(agreement, error))
+        held_protocol = core.role.held_protocol(agreement) if agreement.confirmed and not error else None
+        if held_protocol is None:
+            core.loop.spawn(self._get_ready(agreement, error))
+        else:
+            await self._begin(held_protocol)
 
     def take_written(self) -> Implementation | None:
         """Return the code that the negotiator wrote since the last call, or None."""
@@ -95,10 +100,20 @@ class CodeLoader:
         """Continue with code that passed the tests. Raises `TreatyError`, TimeoutError."""
         # Kept even if the code did not change: the agreement is written with it.
         self._written = implementation
-        former, protocol = self._core.protocol, accept_implementation(implementation, self._core.document, self._core.peer.did)
-        if former is None or protocol.package.digest != former.package.digest:
+        previous, protocol = self._core.protocol, accept_implementation(implementation, self._core.document, self._core.peer.did)
+        if previous is None or protocol.package.digest != previous.package.digest:
             self._core.protocol = protocol
             await self.restart()
+
+    async def _begin(self, protocol: SpokenProtocol) -> None:
+        """Start the handler of a protocol that needs no wait."""
+        self._core.protocol = protocol
+        try:
+            await self._host(protocol, self._core.peer)
+        except TreatyError as error:
+            await self._core.command(commands.CodeFailed(error))
+        else:
+            await self._open_and_announce()
 
     async def _get_ready(self, agreement: Agreement, error: str) -> None:
         failure: TreatyError

@@ -263,10 +263,10 @@ class CaseAnswers:
         raise OperationError(500, "Test cases have no streams.")
 
 
-def _agree(found: Outcome, wanted: Outcome) -> bool:
-    if isinstance(found, Failure) or isinstance(wanted, Failure):
-        return isinstance(found, Failure) and isinstance(wanted, Failure) and found.code == wanted.code
-    return _is_same_value(found.value, wanted.value)
+def _agree(actual: Outcome, expected: Outcome) -> bool:
+    if isinstance(actual, Failure) or isinstance(expected, Failure):
+        return isinstance(actual, Failure) and isinstance(expected, Failure) and actual.code == expected.code
+    return _is_same_value(actual.value, expected.value)
 
 
 def _is_same_value(one: Value, other: Value) -> bool:

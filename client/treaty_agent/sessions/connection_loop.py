@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
@@ -79,7 +79,6 @@ class StateMachine(Protocol[_A, _T_contra]):
 class ConnectionLoop(ABC, Generic[_A, _T]):
     """Drive a machine over a connection. Call `run` in a task of its own.
 
-    `closed`: set when all parts are closed.
     `parting`: the peer's, if it ended the session in good order.
     """
 
@@ -94,7 +93,9 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
     ) -> None:
         """Send nothing yet. `clock`: the machine's clock. `first`: a message that was received already."""
         self.wire = Wire(connection, self.wake, patience=timeouts.send, first=first)
-        self._machine, self._clock = machine, clock
+        self._machine = machine
+        self.now = clock
+        """Return the machine's time."""
         # Unbounded, because its producers are bounded: capped functions, waiting calls, timers.
         self._steps = deque[Step]()
         # The task of the loop waits for it when there is no step.
@@ -107,7 +108,11 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._parts_with: SessionCode | None = None
         self._streams_until = math.inf
         self.parting: SessionParting | None = None
-        self.closed = asyncio.Event()
+
+    @cached_property
+    def closed(self) -> asyncio.Event:
+        """Set when all parts are closed."""
+        return asyncio.Event()
 
     async def run(self) -> None:
         """Drive the connection to its end. Raises only CancelledError, which also ends the connection."""
@@ -118,7 +123,10 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             while not (self._machine.is_final or self._released):
                 step = self._next()
                 if step is None:
-                    step, in_a_row = await self._wait(), 0
+                    self._idle = asyncio.get_running_loop().create_future()
+                    await self._idle
+                    # Also without a step `_guarded` looks again: there may be room to read.
+                    step, in_a_row = self._next() or _nothing, 0
                 in_a_row += 1
                 await self._guarded(step)
                 if in_a_row == IN_A_ROW:
@@ -128,10 +136,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             await self._wind_up()
 
     # Called by the parts of a connection
-
-    def now(self) -> _T:
-        """Return the machine's time."""
-        return self._clock()
 
     def messages_sent(self) -> int:
         """Return the number of messages that were sent on the connection."""
@@ -254,12 +258,6 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
             _log.exception("A connection failed")
             return partial(self._fail, Unavailable(SessionCode.INTERNAL, INTERNAL))
         return None if message is None else partial(self._received, message)
-
-    async def _wait(self) -> Step:
-        """Wait until something happens, and return the next step."""
-        self._idle = asyncio.get_running_loop().create_future()
-        await self._idle
-        return self._next() or _nothing
 
     async def _tick(self) -> None:
         self.wire.check()

@@ -91,6 +91,11 @@ class AgentContext:
         """The way of all calls: middleware, log lines and events."""
         return CallPipeline(self._record_call)
 
+    @property
+    def is_observed(self) -> bool:
+        """Whether the events of sessions lead to anything: a report, or a call of the observer."""
+        return self.on_event is not None or self.policy.report
+
     def metrics(self, *, waiting: int) -> AgentMetrics:
         """Return what this agent does now. `waiting`: sessions of this agent that wait to be opened."""
         threads, admissions = [functions.threads for functions in self.served.functions], self.work.admissions

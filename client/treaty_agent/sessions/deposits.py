@@ -54,12 +54,12 @@ class Deposits:
             return False
 
     async def _is_vouched(self, did: str) -> bool:
-        until, known = self._known.get(did, (0.0, False))
+        until, is_vouched = self._known.get(did, (0.0, False))
         if self._has_weight is None or self._clock() < until:
-            return known
+            return is_vouched
         await self._turns.take("deposits", str(id(asyncio.current_task())))
-        known = await self._has_weight(did)
-        self._known[did] = self._clock() + LIFETIME, known
+        is_vouched = await self._has_weight(did)
+        self._known[did] = self._clock() + LIFETIME, is_vouched
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
-        return known
+        return is_vouched

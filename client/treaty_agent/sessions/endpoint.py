@@ -40,6 +40,7 @@ from ..transport import reconnect
 from ..transport.agora import AgoraProtocol
 from ..transport.application import Application, Intake, StaticDocument
 from ..transport.connection import Connection, next_message
+from ..transport.door import Door
 from ..transport.parting import SessionParting
 from ..transport.secure import SecureConnection
 from .agreements import AgreementCache
@@ -170,7 +171,15 @@ class AgentEndpoint:
 
     @asynccontextmanager
     async def listen(
-        self, host: str, port: int, *, tls: ssl.SSLContext | None, public: Sequence[str], name: str, description: str
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None,
+        public: Sequence[str],
+        name: str,
+        description: str,
+        doors: Sequence[Door],
     ) -> AsyncIterator[int]:
         """Serve connections, and yield the port. See `Agent.listen`."""
         from ..transport import listener  # a web server, which an agent that only connects does not need
@@ -190,20 +199,21 @@ class AgentEndpoint:
                 authenticate=verifier.verify,
                 challenge=verifier.challenge,
                 intake=self._intake,
+                doors=doors,
             ) as bound:
                 scheme = "https" if tls else "http"
                 here = tuple(f"{scheme}://{place}:{bound}" for place in dict.fromkeys((_in_url(host), "127.0.0.1", "localhost")))
                 verifier.audiences = tuple(map(_audience, public)) or here
-                with self._renewing(documents, lambda: self._documents(public, name, description)):
+                with self._renewing(documents, lambda: self._documents(public, name, description, doors)):
                     yield bound
 
-    def application(self, *, public: Sequence[str], name: str, description: str) -> Application:
+    def application(self, *, public: Sequence[str], name: str, description: str, doors: Sequence[Door]) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
         documents: dict[str, StaticDocument] = {}
         agora: dict[str, AgoraProtocol] = {}
-        self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description)))
+        self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description, doors)))
         self._open.enter_context(self._renewing(agora, self._agora))
         return Application(
             self.enter,
@@ -214,6 +224,7 @@ class AgentEndpoint:
             challenge=verifier.challenge,
             intake=self._intake,
             drain=self.drain,
+            doors=doors,
         )
 
     def _pinned(self, id: str) -> str:
@@ -262,7 +273,7 @@ class AgentEndpoint:
                 found[base64.b64encode(digest).decode()] = AgoraProtocol(uri, role.peer)
         return found
 
-    def _documents(self, public: Sequence[str], name: str, description: str) -> dict[str, StaticDocument]:
+    def _documents(self, public: Sequence[str], name: str, description: str, doors: Sequence[Door]) -> dict[str, StaticDocument]:
         """Return the documents for discovery; none without a public address."""
         if not public:
             return {}
@@ -282,7 +293,8 @@ class AgentEndpoint:
             for protocol in served.published
         )
         identity = self._context.identity
-        facts = AgentFacts(identity.did, tuple(public), offered, name, description)
+        in_card = tuple(door for door in doors if door.card)
+        facts = AgentFacts(identity.did, tuple(public), offered, name, description, doors=in_card)
         if identity.parsed.method == "key":
             return describe(facts, signer=identity)
         document = identity.did_document(services=[service_entry(identity.did, description_url(facts))])

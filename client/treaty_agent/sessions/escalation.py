@@ -26,11 +26,10 @@ from typing import TypeAlias
 import msgspec
 
 from treaty_consensus import canonical
-from treaty_consensus.errors import TreatyError
 from treaty_consensus.kinds import Digest
-from treaty_io import durable
 from treaty_io.codes import FlowCode, NegotiationCode, SessionCode
 from treaty_io.line_limit import limited_logger
+from treaty_io.state_file import StateFile
 
 from ..negotiators.negotiator import RoleName
 from .agreements import Profile
@@ -103,7 +102,7 @@ class Approvals:
 
     def __init__(self, home: Path) -> None:
         """Read nothing yet; the first use reads the file."""
-        self._path = home / "approved.json"
+        self._file = StateFile(home / "approved.json", _File, limit=MAX_FILE)
         self._digests: tuple[str, ...] | None = None
 
     def add(self, text: str) -> None:
@@ -112,19 +111,16 @@ class Approvals:
         rest = (other for other in self._read() if other != digest)
         # The oldest approvals are dropped: the file must not grow without end.
         self._digests = (digest, *rest)[:MAX_APPROVED]
-        durable.write(self._path, canonical.dumps({"approved": list(self._digests)}), mode=0o600)
+        self._file.write(_File(self._digests))
 
     def __contains__(self, text: str) -> bool:
         return _digest(text) in self._read()
 
     def _read(self) -> tuple[str, ...]:
         if self._digests is None:
-            try:
-                value = canonical.parse_json(self._path.read_bytes(), limit=MAX_FILE, name="approved.json")
-                self._digests = msgspec.convert(value, _File).approved[:MAX_APPROVED]
-            # A lost approval only costs a second question.
-            except (OSError, TreatyError, msgspec.ValidationError):
-                self._digests = ()
+            # A damaged file counts as absent: a lost approval only costs a second question.
+            file = self._file.read()
+            self._digests = file.approved[:MAX_APPROVED] if file is not None else ()
         return self._digests
 
 

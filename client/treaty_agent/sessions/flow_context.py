@@ -18,7 +18,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from treaty_anp.flow_profile.actions import Agreed
 from treaty_anp.flow_profile.adaptation import Adaptation, Thresholds
@@ -118,10 +120,10 @@ class FlowDependencies:
     connections: OpenConnections = field(default_factory=OpenConnections)
 
 
-def host_request(wanted: HostRequest, peer: ProvedPeer, agreed: Agreed) -> HostRequest:
-    """Return the request for the handler of an agreement. `wanted`: this side's role and functions."""
-    peer_role = "" if wanted.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
-    return replace(wanted, peer=peer, parameters=agreed.parameters, peer_role=peer_role)
+def host_request(request: HostRequest, peer: ProvedPeer, agreed: Agreed) -> HostRequest:
+    """Return the request for the handler of an agreement. `request`: this side's role and functions."""
+    peer_role = "" if request.is_initiator else str(agreed.extensions.get(INITIATOR_ROLE, ""))
+    return structs.replace(request, peer=peer, parameters=agreed.parameters, peer_role=peer_role)
 
 
 class LocalNames:
@@ -167,8 +169,8 @@ class PolicyNames:
             return Located(pinned, digest)
         claims = await self._claims(id)
         # The peer's digest selects among the claims; it never adds one.
-        meant = [claim for claim in claims if digest in ("", claim.hash)]
-        if not meant:
+        matches = [claim for claim in claims if digest in ("", claim.hash)]
+        if not matches:
             raise NotFound(
                 ResolveCode.UNKNOWN,
                 f"No registry of the policy has a protocol that claims the id {id[:200]}"
@@ -176,21 +178,21 @@ class PolicyNames:
                 fix="Register the id with the URI of the protocol you mean.",
             )
         # Verified claims first, then the publishers in the policy's order.
-        chosen = next(filter(None, (self._of(meant, publisher) for publisher in (None, *self._fetcher.policy.publishers))), None)
-        if chosen is None:
-            publishers = ", ".join(sorted({claim.publisher for claim in meant}))
+        uris = next(filter(None, (self._of(matches, publisher) for publisher in (None, *self._fetcher.policy.publishers))), None)
+        if uris is None:
+            publishers = ", ".join(sorted({claim.publisher for claim in matches}))
             raise Refused(
                 ResolveCode.AMBIGUOUS,
                 f"{id} is claimed by {publishers}, and the policy does not name them.",
                 fix="Allow a publisher that you trust (treaty policy allow DID), or register the id with a URI.",
             )
-        if len(chosen) > 1:
+        if len(uris) > 1:
             raise Refused(
                 ResolveCode.AMBIGUOUS,
-                f"One publisher claims {id} for several protocols: {', '.join(sorted(chosen))}.",
+                f"One publisher claims {id} for several protocols: {', '.join(sorted(uris))}.",
                 fix="Register the id with the URI of the protocol you mean.",
             )
-        (claim,) = chosen.values()
+        (claim,) = uris.values()
         return Located(claim.uri, claim.hash)
 
     async def fetch(self, id: str, located: Located) -> VerifiedProtocol:
@@ -242,9 +244,9 @@ class PolicyNames:
 class RequestedNames:
     """Add the ids of one request to other names. Implements `FlowNames`."""
 
-    def __init__(self, names: FlowNames, meant: Mapping[str, str]) -> None:
-        """Set the names. `meant`: id → URI, as the request defines them."""
-        self._names, self._meant = names, meant
+    def __init__(self, names: FlowNames, hashes: Mapping[str, str]) -> None:
+        """Set the names. `hashes`: id → URI, as the request defines them."""
+        self._names, self._meant = names, hashes
 
     async def locate(self, id: str, digest: str = "") -> Located:
         return Located(self._meant[id], digest) if id in self._meant else await self._names.locate(id, digest)

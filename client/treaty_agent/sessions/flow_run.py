@@ -221,10 +221,10 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
             return None
         theirs, strategy = machine.peer_capabilities, self._dependencies.settings.strategy
         try:
-            judged = strategy.evaluate(
+            evaluation = strategy.evaluate(
                 offer.supported(), theirs.protocols[id], machine.goal, machine.capabilities.context, theirs
             )
-            if judged is None:
+            if evaluation is None:
                 return None
             async with asyncio.timeout(self._dependencies.settings.timeouts.work):
                 located = await self._dependencies.names.locate(id)
@@ -234,7 +234,7 @@ class MetaProtocolNegotiator(ConnectionLoop[Action, Now]):
         except Exception:  # the owner's strategy may raise anything
             _log.exception("Evaluating %s failed", id)
             return None
-        return Evaluation(**{**vars(judged), "uri": located.uri, "digest": located.digest})
+        return Evaluation(**{**vars(evaluation), "uri": located.uri, "digest": located.digest})
 
     async def _load(self, id: str, digest: str) -> None:
         names = self._dependencies.names

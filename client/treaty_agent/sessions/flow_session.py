@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import structs
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_anp.flow_profile import commands
@@ -272,7 +274,7 @@ class FlowSession(CallingSession):
         """Start a handler for an agreement; it waits for `begin`. Return whether the session still needs it. Raises
         `TreatyError`."""
         line = HandlerLine(self._core, self)
-        request = replace(self._request(agreed), send_named=line.send_named, on_served=self.served)
+        request = structs.replace(self._request(agreed), send_named=line.send_named, on_served=self.served)
         host = await self._core.dependencies.hosts.host(line, protocol, request)
         # The session or its connection ended while the handler started; no one else would close it.
         if self._core.machine.is_final or self.is_over:
@@ -292,17 +294,17 @@ class FlowSession(CallingSession):
             self.record_event("changed")
             self.end_change(None)
             return
-        machine, former = self._core.machine, self._active
-        if isinstance(machine, Initiator) and former is None:
+        machine, previous = self._core.machine, self._active
+        if isinstance(machine, Initiator) and previous is None:
             self.resumed = machine.shortcut is not None and machine.shortcut.confirmed
         self._active, self.agreed, self.expires_at = prepared, ready.agreed, ready.expires_at
-        if former is not None:
-            await former.close()
+        if previous is not None:
+            await previous.close()
             # Before the new handler opens, which reads its state then.
-            await self._core.dependencies.hosts.carry(former.protocol, prepared.protocol, self._request(ready.agreed))
+            await self._core.dependencies.hosts.carry(previous.protocol, prepared.protocol, self._request(ready.agreed))
         await prepared.host.open()
         self.record_event("sandbox")
-        self.record_event("changed" if former else "running")
+        self.record_event("changed" if previous else "running")
         await self.calls.issue()
         self.end_change(None)
         self._core.dependencies.arrivals.begin(self)

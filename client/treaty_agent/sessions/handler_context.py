@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
+
+import msgspec
 
 from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import TreatyError
@@ -62,8 +63,7 @@ SendTo: TypeAlias = Callable[[Send, str, CallMetadata | None], Awaitable[None]]
 it."""
 
 
-@dataclass(frozen=True)
-class HandlerContext:
+class HandlerContext(msgspec.Struct, frozen=True):
     """The peer, the role and the limits of one handler.
 
     `handler_time`: seconds that the handler may take for one event.
@@ -79,13 +79,13 @@ class HandlerContext:
     peer: PeerIdentity
     role: Role
     handler_time: float
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     send_named: SendNamed | None = None
     on_served: OnServed | None = None
     interface: int = INTERFACE
     is_initiator: bool = False
-    capacity: Capacity = field(default_factory=Capacity)
-    activity: Activity = field(default_factory=Activity)
-    pipeline: CallPipeline = field(default_factory=CallPipeline)
+    capacity: Capacity = msgspec.field(default_factory=Capacity)
+    activity: Activity = msgspec.field(default_factory=Activity)
+    pipeline: CallPipeline = msgspec.field(default_factory=CallPipeline)
     on_fault: OnFault | None = None
     send_to: SendTo | None = None

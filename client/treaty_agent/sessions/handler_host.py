@@ -25,7 +25,6 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -82,8 +81,7 @@ ATTEMPTS = 2
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
+class _Cause(msgspec.Struct, frozen=True):
     """The call of the local application, or the message of the peer, that led to an event.
 
     `silence`: the status that a handler returns at this event for a call that nobody answered; None where the peer may have.
@@ -207,7 +205,7 @@ class HandlerHost:
         """Report that this side ends the session, or send the last messages of a retired handler. Raises `TreatyError`."""
         await self._give(Close(at=event_time()))
         for effect, cause in self._last or ():
-            await self._send(effect, replace(cause, early=False))
+            await self._send(effect, msgspec.structs.replace(cause, early=False))
 
     async def retire(self) -> None:
         """Report the end of the session, which stays open without the handler. Later events have no effect. The handler's last

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from treaty_consensus.errors import Refused
 from treaty_consensus.handler import Role
@@ -37,8 +39,7 @@ class ServedRole(Protocol):
         """Return the role and the functions. Raises `Refused` (`session.role`) or `NotFound` (`agent.function`)."""
 
 
-@dataclass(frozen=True)
-class HostRequest:
+class HostRequest(msgspec.Struct, frozen=True):
     """Describe the use of a new handler.
 
     `role`: the name of the role, or "" for the only one of this side. `peer_role`: the one that the peer says it has, or "".
@@ -51,7 +52,7 @@ class HostRequest:
 
     peer: PeerIdentity
     is_initiator: bool
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     role: str = ""
     peer_role: str = ""
     serving: Functions | None = None
@@ -196,13 +197,13 @@ class HandlerHosts:
         store = self._state(protocol, role, request, is_shared=send_to is not None)
         return HandlerHost(handler, context, functions, store, port, room)
 
-    async def carry(self, former: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
+    async def carry(self, previous: SpokenProtocol, protocol: SpokenProtocol, request: HostRequest) -> None:
         """Copy the stored state of a former handler for the new one, which fits the peer's role. Of a key that both have, the
         former handler's value is newer and replaces the other; other values of the new one stay. The former handler is closed
         already. Raises `TreatyError`."""
         stores = []
-        for spoken in (former, protocol):
-            role, _ = self._served(spoken, replace(request, peer_role=""))
+        for spoken in (previous, protocol):
+            role, _ = self._served(spoken, msgspec.structs.replace(request, peer_role=""))
             stores.append(self._state(spoken, role, request))
         states, own = [await store.load() for store in stores]
         # A crash in between leaves some of the values, whole ones; the next change of the protocol copies the rest.

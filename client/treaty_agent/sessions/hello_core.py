@@ -32,6 +32,7 @@ from .session import ReportParties
 
 class SessionRole(Protocol):
     """The agent's part in one session, as initiator or responder. `roles.InitiatorRole` and `roles.ResponderRole` implement it.
+    `is_observed`: whether `observe` leads to anything.
     `pipeline`: the way of the agent's calls. `opening`: the document that a person wrote to propose first, or "". `documents`:
     fetches the base of a proposed text."""
 
@@ -39,6 +40,7 @@ class SessionRole(Protocol):
     negotiator: Negotiator | None
     answerer: Answerer | None
     pipeline: CallPipeline
+    is_observed: bool
     opening: str
     documents: Fetch
 
@@ -71,6 +73,10 @@ class SessionRole(Protocol):
     def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
         """Note that the peer says that a negotiated protocol is published at `uri`, once its document was fetched and compared.
         Never raises."""
+
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        """Return the protocol of a confirmed hash where nothing needs a wait: its proof is young, and its handler is no process.
+        Else None: `resolve` it."""
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol of an agreement, by its URI or its hash. Raises `TreatyError`."""
@@ -194,4 +200,5 @@ class HelloCore:
         """Add an event to the timeline, and report it."""
         event = SessionEvent(name, self.loop.now() - self._started)
         self.timeline.append(event)
-        self.role.observe(self.peer.did, self.protocol.uri if self.protocol else "", event)
+        if self.role.is_observed:
+            self.role.observe(self.peer.did, self.protocol.uri if self.protocol else "", event)

@@ -254,7 +254,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         return self.origin()
 
     def replied(self) -> None:
-        self.record_event("first reply")
+        self._core.record_event("first reply")
 
     def served(self, seconds: float, succeeded: bool) -> None:
         """Nothing follows from the time of a call in this profile."""
@@ -323,10 +323,6 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     def _send_report(self, message: ReportCosignature) -> None:
         self.post(partial(self._core.command, commands.SendMeta(message)))
 
-    async def _end_tests(self) -> None:
-        if self._conformance is not None:
-            await self._conformance.end()
-
     async def _cosign(self, proposal: ReportProposed) -> ReportCosignature:
         try:
             parties = await self.report_parties()
@@ -363,9 +359,10 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         if not met and not any(isinstance(action, Load) for action in actions):
             self._role.end_opening()  # a negotiation lasts for minutes, and needs no worker before its end
         if not met and self.machine.peer is not None:
-            if self.wire.proof not in (None, self.peer):
-                raise Refused(HelloCode.DESTINATION, f"The Hello is from {self.peer}, and the connection from {self.wire.proof}.")
-            self.record_event("hello")
+            proof = self.wire.proof
+            if proof is not None and proof != self.peer:
+                raise Refused(HelloCode.DESTINATION, f"The Hello is from {self.peer}, and the connection from {proof}.")
+            self._core.record_event("hello")
             if self._role.answerer is not None:
                 self.spawn(self._channel().answer(self._role.answerer))
         await self.perform(actions)
@@ -391,7 +388,7 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                 yield action.text if isinstance(action, SendText) else action.data
 
     def _due(self) -> float:
-        return self.machine.deadline
+        return self.machine.deadlines.next
 
     def _speaking(self) -> Iterable[HostedHandler]:
         handler = self._core.handler
@@ -413,11 +410,13 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
                 case Draft() | Consider() | DraftTests() | ConsiderTests() | ConsiderError() | Question():
                     self.negotiation.take(action)
                 case Load(agreement, error):
-                    await self._end_tests()
+                    if self._conformance is not None:
+                        await self._conformance.end()
                     await self._code.load(agreement, error)
                 case Test(test_cases):
-                    await self._resume_code()
-                    self.record_event("testing")
+                    if self._requests.awaits_repair:
+                        await self._resume_code()
+                    self._core.record_event("testing")
                     if self._conformance is None:
                         self._conformance = ConformanceRun(self._core, self._code, self.negotiation, self._requests)
                     await self._conformance.begin(test_cases)
@@ -446,10 +445,11 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
 
     async def _run(self) -> None:
         """Let application messages flow: for the first time, or again after tests or a repair."""
-        await self._resume_code()
+        if self._requests.awaits_repair:
+            await self._resume_code()
         self._role.end_negotiation(failed=False)
         if not self.running.done():
-            self.record_event("running")
+            self._core.record_event("running")
         # Code that fails the tests must not be remembered for the next session.
         if self._may_come_to_nothing():
             self._owes_memory = True
@@ -465,9 +465,8 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         return self._code.is_new and not self.machine.is_initiator and self.machine.both_list(TEST_CASES_NEGOTIATION)
 
     async def _pay_memory(self) -> None:
-        if self._owes_memory:
-            self._owes_memory = False
-            await self._keep_agreement()
+        self._owes_memory = False
+        await self._keep_agreement()
 
     async def _keep_agreement(self) -> None:
         if self._core.protocol is not None:
@@ -476,11 +475,10 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
 
     async def _resume_code(self) -> None:
         """Begin a new conversation on this side after the peer's repair."""
-        if self._requests.awaits_repair:
-            self.record_event("repaired")
-            self._requests.accept_fault()
-            if self._core.handler is None:
-                await self._code.restart()
+        self._core.record_event("repaired")
+        self._requests.accept_fault()
+        if self._core.handler is None:
+            await self._code.restart()
 
     async def _fault_denied(self, reason: str) -> None:
         error = self._requests.deny_fault(reason)
@@ -488,8 +486,10 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
             await self._fail(error)
 
     async def _deliver(self, payload: bytes, metadata: CallMetadata | None) -> None:
-        await self._end_tests()
-        await self._pay_memory()
+        if self._conformance is not None:
+            await self._conformance.end()
+        if self._owes_memory:
+            await self._pay_memory()
         if self._core.handler is not None and not self.machine.is_final:
             self.messages_received += 1
             await self._core.handler.received(payload, metadata=metadata)
@@ -508,11 +508,11 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         if not self.running.done():
             self.running.set_exception(self.error)
         if not self.is_released:
-            self.record_event("end")
+            self._core.record_event("end")
 
     async def _close_parts(self) -> None:
         # After a failed session the new code is not remembered.
-        if self.machine.error is None:
+        if self._owes_memory and self.machine.error is None:
             await self._pay_memory()
         parts = [self._code.retire()]
         if self._conformance is not None:

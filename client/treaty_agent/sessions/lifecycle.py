@@ -208,8 +208,8 @@ class _Connecting:
         """Negotiate. `again`: another connection may be opened. `attempt`: the number of connections that were opened for it."""
         context = self._context
         try:
-            chosen = context.memory.flow_openings.pop(self._place, "")
-            offers = offers or await profiles.flow_offers(context, self._request, chosen)
+            name = context.memory.flow_openings.pop(self._place, "")
+            offers = offers or await profiles.flow_offers(context, self._request, name)
             if not offers:
                 raise Refused(
                     SessionCode.NO_COMMON_PROTOCOL,
@@ -238,10 +238,10 @@ class _Connecting:
         """Return whether a person named another protocol after the failed negotiation."""
         if self._context.on_escalation is None or error.code not in FLOW_ESCALATED:
             return False
-        chosen = await _ask_person(self._context, _flow_escalation(run, error))
-        if chosen:
-            self._context.memory.flow_openings[self._place] = chosen
-        return bool(chosen)
+        answer = await _ask_person(self._context, _flow_escalation(run, error))
+        if answer:
+            self._context.memory.flow_openings[self._place] = answer
+        return bool(answer)
 
     def _remember(self, session: FlowSession, offers: Sequence[FlowOffer]) -> None:
         spoken = session.spoken

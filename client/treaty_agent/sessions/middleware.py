@@ -39,7 +39,6 @@ from treaty_io.codes import AgentCode
 from .call_context import CallContext
 from .call_span import CallSpan
 from .interfaces import CANCELLING_TIME
-from .operation_errors import OperationError, OutcomeUnknown
 
 OK, CANCELLED = "ok", "cancelled"
 """The statuses of a call that succeeded, and of one that was given up. Others are codes, or the names of other exceptions."""
@@ -129,8 +128,7 @@ class CallPipeline:
         except Exception as error:
             failure = error
             status = error.code if isinstance(error, TreatyError) else type(error).__name__
-            # Only errors of one call: the error that ended a session is the same object for all of its calls.
-            if isinstance(error, OperationError | OutcomeUnknown):
+            if isinstance(error, TreatyError):
                 error.trace_id = error.trace_id or call.context.trace.trace_id
             raise
         finally:

@@ -178,12 +178,12 @@ class Negotiation:
 
         async def ask() -> None:
             try:
-                chosen = command(await self._ask(work))
+                decision = command(await self._ask(work))
             except TreatyError as error:
                 # The first failure is the cause; later ones follow from it.
                 self._core.failure = self._core.failure or error
-                chosen = failed(error)
-            self._core.loop.post(partial(self._core.command, chosen))
+                decision = failed(error)
+            self._core.loop.post(partial(self._core.command, decision))
 
         self._core.loop.spawn(ask())
 

@@ -132,7 +132,7 @@ class SessionOpener:
         opening = self._context.work.spawn(self._open(name, request))
         try:
             async with AwakeTimeout(limit) if limit is not None else nullcontext():
-                await asyncio.wait({opening})
+                await asyncio.shield(opening)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -338,10 +338,10 @@ def _is_other_agent(error: TreatyError) -> bool:
     return error.code in _OTHER_AGENT or error.peer_code in _OTHER_AGENT
 
 
-def _changed(name: str, pinned: PeerIdentity, found: str) -> Refused:
+def _changed(name: str, pinned: PeerIdentity, identity: str) -> Refused:
     return Refused(
         PeerCode.CHANGED,
-        f"{found} answers at {name[:120]}, where {pinned} answered before.",
+        f"{identity} answers at {name[:120]}, where {pinned} answered before.",
         fix="If this change is right, connect once with did= and the new DID, or accept it in on_changed_peer.",
     )
 

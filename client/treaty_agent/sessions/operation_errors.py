@@ -44,8 +44,6 @@ class OperationError(TreatyError):
     """Report that an operation failed with a status of the protocol. `status`: 100 to 599 as in HTTP, else the protocol's own;
     `code` is `operation.STATUS`. `trace_id`: of the call, "" before it was made."""
 
-    trace_id = ""
-
     def __init__(self, status: int, message: str = "") -> None:
         super().__init__(f"operation.{status}", message or f"The operation failed with status {status}.")
         self.status = status
@@ -82,8 +80,6 @@ class PeerOperationError(OperationError):
 class OutcomeUnknown(Unavailable):
     """Report that a call was sent and not answered, so that it is unknown whether it was done (`session.outcome-unknown`).
     `operation`: its declaration in the manifest; an idempotent one may be called again. `trace_id`: of the call."""
-
-    trace_id = ""
 
     def __init__(self, name: str, why: str, operation: Operation | None) -> None:
         super().__init__(

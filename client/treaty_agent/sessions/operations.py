@@ -52,7 +52,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from inspect import Parameter
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, NamedTuple, Protocol, get_args, get_type_hints
 
 import msgspec
 
@@ -154,23 +154,23 @@ class OperationHandlers(Protocol):
         """Return the items of a stream. This call and the generator may raise anything, as `call`."""
 
 
-def choose_role(manifest: Manifest, *, is_initiator: bool, wanted: str | None, peer_role: str = "") -> Role:
-    """Return the role of one side: the `wanted` one, else the only role that has calls (initiator) or invokes business logic
+def choose_role(manifest: Manifest, *, is_initiator: bool, name: str | None, peer_role: str = "") -> Role:
+    """Return the role of one side: the one of `name`, else the only role that has calls (initiator) or invokes business logic
     (responder). `peer_role`: the role that the peer says it has, or "". It decides where the side leaves its role open.
 
     Raises `Refused` (`session.role`) unless there is exactly one, and it fits the peer's.
     """
     roles, peer = manifest.roles.values(), manifest.roles.get(peer_role)
     eligible = [role for role in roles if (role.calls if is_initiator else role.invokes)]
-    if wanted:
-        eligible = [role for role in roles if role.name == wanted]
+    if name:
+        eligible = [role for role in roles if role.name == name]
     elif peer is not None:
         # Also a role without calls: the responder may be the one that calls.
         eligible = [role for role in eligible if role.fits(peer)] or [role for role in roles if role.fits(peer)]
     if len(eligible) != 1:
         raise Refused(
             SessionCode.ROLE,
-            f"{manifest.protocol_uri} has no role {wanted!r}." if wanted else f"{manifest.protocol_uri} leaves the role open.",
+            f"{manifest.protocol_uri} has no role {name!r}." if name else f"{manifest.protocol_uri} leaves the role open.",
             fix=f"Name one of its roles, as role=…: {', '.join(manifest.roles)}.",
         )
     check_peer_role(manifest, eligible[0], peer_role)
@@ -197,9 +197,7 @@ class Functions:
     def __init__(self, capacity: Capacity | None = None) -> None:
         """`capacity`: of threads."""
         self._capacity = capacity or Capacity()
-        self._functions: dict[str, Function] = {}
-        self._context_parameters: dict[str, str] = {}
-        self._typed: dict[str, TypedValues] = {}
+        self._functions: dict[str, _Registered] = {}
         self._threads: _Threads | None = None
         # The pool's own queue keeps the arguments of calls that were given up, so calls wait here. A function may hang for ever,
         # so no peer may have all threads.
@@ -208,10 +206,11 @@ class Functions:
     @classmethod
     def of(cls, functions: Iterable[Function]) -> Functions | None:
         """Return some functions, each under its own name, or None if there are none. Raises `Malformed` (`agent.function`)."""
-        collected = cls()
+        collected: Functions | None = None
         for function in functions:
+            collected = collected or cls()
             collected.add(function)
-        return collected if collected.names else None
+        return collected
 
     def add(self, function: Function, *, name: str = "") -> None:
         """Register a function under the operation's `name`, by default its own. Raises `Malformed` (`agent.function`) if the
@@ -222,9 +221,7 @@ class Functions:
                 AgentCode.FUNCTION,
                 f"{name or function!r} cannot be registered: an operation is served by one function that bears its name.",
             )
-        self._context_parameters[name] = context_parameter(function)
-        self._typed[name] = TypedValues.of(function)
-        self._functions[name] = function
+        self._functions[name] = _Registered.of(function)
 
     def remove(self, name: str) -> None:
         """Stop serving an operation. Running calls continue."""
@@ -232,7 +229,7 @@ class Functions:
 
     def context_parameter(self, name: str) -> str:
         """Return the parameter of an operation's function that takes the context, or ""."""
-        return self._context_parameters.get(name, "")
+        return self._functions[name].context_parameter if name in self._functions else ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -241,7 +238,7 @@ class Functions:
 
     def get(self, name: str) -> Function:
         """Return the function of an operation that is served."""
-        return self._functions[name]
+        return self._functions[name].function
 
     def missing(self, operations: Iterable[str]) -> list[str]:
         """Return the operations that no function serves."""
@@ -252,14 +249,14 @@ class Functions:
         return [
             operation.name
             for operation in operations
-            if operation.name in self._functions and not _is_of_kind(self._functions[operation.name], operation.kind)
+            if operation.name in self._functions and not self._functions[operation.name].serves(operation.kind)
         ]
 
     async def call(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> Value:
         """Run the function of an operation. Raises anything that it raises."""
-        function, bound = self._bound(context, operation, arguments)
-        typed = self._typed[operation.name]
-        if inspect.iscoroutinefunction(function):
+        registered = self._functions[operation.name]
+        function, bound, typed = registered.function, registered.bound(context, operation, arguments), registered.typed
+        if registered.is_coroutine:
             return typed.result(await function(**bound))
         if self._threads is None:
             # A pool of its own: slow functions must not block the threads of the event loop.
@@ -275,34 +272,47 @@ class Functions:
 
     def items(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> AsyncGenerator[Value, None]:
         """Run the function of a stream, as far as the caller takes items. Raises anything that the function raises."""
-        function, bound = self._bound(context, operation, arguments)
-        return self._typed[operation.name].items(function(**bound))
+        registered = self._functions[operation.name]
+        return registered.typed.items(registered.function(**registered.bound(context, operation, arguments)))
 
     def close(self) -> None:
         """Release the threads without waiting for running functions."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _bound(
-        self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]
-    ) -> tuple[Function, dict[str, Any]]:
-        """Return a function and its arguments. Raises TypeError if the peer sent an argument of the context's name."""
-        parameter = self._context_parameters[operation.name]
-        if parameter and parameter in arguments:
-            raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
-        bound = self._typed[operation.name].arguments(dict(arguments))
-        return self._functions[operation.name], {**bound, parameter: context} if parameter else bound
-
     def _release(self, loop: asyncio.AbstractEventLoop, who: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: the agent has ended, and the function only now
             loop.call_soon_threadsafe(self.threads.give_back, who)
 
 
-def _is_of_kind(function: Function, kind: OperationKind) -> bool:
-    if kind is OperationKind.STREAM:
-        return inspect.isasyncgenfunction(function)
-    # A generator of either sort would give its object as the value.
-    return not (inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function))
+class _Registered(NamedTuple):
+    """A function, and what each session and each call ask of it. `context_parameter`: the one that takes the context, or ""."""
+
+    function: Function
+    context_parameter: str
+    typed: TypedValues
+    is_coroutine: bool
+    is_stream: bool
+    is_generator: bool
+
+    @classmethod
+    def of(cls, function: Function) -> _Registered:
+        """Describe a function. Raises as `context_parameter`."""
+        kinds = inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction
+        return cls(function, context_parameter(function), TypedValues.of(function), *(is_kind(function) for is_kind in kinds))
+
+    def serves(self, kind: OperationKind) -> bool:
+        """Return whether the function has the kind of an operation."""
+        # A generator of either sort would give its object as the value.
+        return self.is_stream if kind is OperationKind.STREAM else not (self.is_stream or self.is_generator)
+
+    def bound(self, context: CallContext, operation: Operation, arguments: Mapping[str, Value]) -> dict[str, Any]:
+        """Return the arguments of the function. Raises TypeError if the peer sent an argument of the context's name."""
+        parameter = self.context_parameter
+        if parameter and parameter in arguments:
+            raise TypeError(f"{parameter} is the parameter of the context, and no argument of {operation.name}")
+        bound = self.typed.arguments(dict(arguments))
+        return {**bound, parameter: context} if parameter else bound
 
 
 class _Threads(ThreadPoolExecutor):

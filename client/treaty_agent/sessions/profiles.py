@@ -56,15 +56,15 @@ def flow_goal(request: SessionRequest, offers: Sequence[ProtocolOffer]) -> FlowR
     return FlowRequest((request.topic or offers[0].id)[:MAX_PURPOSE], simplified=len(offers) == 1, role=request.role)
 
 
-async def flow_offers(context: AgentContext, request: SessionRequest, chosen: str = "") -> list[ProtocolOffer]:
+async def flow_offers(context: AgentContext, request: SessionRequest, id: str = "") -> list[ProtocolOffer]:
     """Return the offers of a request in the flow profile, best first. They are the ids that it names. For a URI they are the ids
     that the owner registered with it, or those that its publish statement claims. A protocol that cannot be fetched is left out.
 
-    `chosen`: an id or URI that a person named instead.
+    `id`: an id or URI that a person named instead.
 
     Raises the errors of looking up a topic.
     """
-    names = (chosen,) if chosen else await candidate_uris(context, request)
+    names = (id,) if id else await candidate_uris(context, request)
     offers: dict[str, ProtocolOffer] = {}
     for name in names[:MAX_PROTOCOLS]:
         for offer in await _offers_of(context, name):

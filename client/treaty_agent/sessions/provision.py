@@ -360,12 +360,12 @@ def _take_down(context: AgentContext, service: Service) -> None:
 
 
 def _note(context: AgentContext, uri: str, error: TreatyError) -> None:
-    former = context.served.unserved.get(uri)
+    previous = context.served.unserved.get(uri)
     context.served.unserved[uri] = error
     level = logging.WARNING if error.code == AgentCode.LATE else logging.ERROR
     _log.log(level, "%s is not served: %s (%s)", uri, error, error.code)
     context.record_event(AgentEvent("responder", "", uri, "unserved", 0.0))
-    if former is None or former.code != error.code:
+    if previous is None or previous.code != error.code:
         end_taken_back(context, uri, error)
 
 

@@ -110,7 +110,7 @@ class SessionReport:
     async def _run(self) -> None:
         pauses = itertools.chain(RETRIES, itertools.repeat(RETRIES[-1]))
         try:
-            await self._session.calls.worked.wait()
+            await self._session.calls.wait_worked()
             while self._session.can_report:
                 self._work = self._session.calls.work
                 self._outcome = await self._report(self._outcome)

@@ -12,7 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
 
 from treaty_anp.discovery.parsing import AgentDescription
 from treaty_anp.flow_profile.payloads import PREFIX
@@ -81,14 +84,13 @@ NEGOTIATING = (
 _log = limited_logger(__name__)
 
 
-@dataclass(frozen=True)
-class HelloOffer:
+class HelloOffer(msgspec.Struct, frozen=True):
     """The content of an initiator's Hello. `peer`: the DID that must answer, or "" for any. `roles`: this side's role by URI,
     where it is known. `remembered` and `known` are both set or both None."""
 
     candidates: tuple[str, ...] = ()
     peer: str = ""
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     remembered: AgreementRecord | None = None
     known: SpokenProtocol | None = None
 
@@ -171,16 +173,16 @@ async def serve_published(context: AgentContext, document_hash: str, uri: str) -
     """Serve a negotiated protocol at the URI where a peer says it is published, if a trusted registry has the same document
     there. The first URI stays for as long as that holds for it: no peer renames a protocol that others look for. Never raises."""
     negotiated, documents = context.memory.negotiated, context.ports.protocols
-    kept = negotiated.get(document_hash)
-    if kept is None or kept.published == uri:
+    entry = negotiated.get(document_hash)
+    if entry is None or entry.published == uri:
         return
     try:
-        if kept.published and canonical.hex_digest(await documents.document(kept.published)) == document_hash:
+        if entry.published and canonical.hex_digest(await documents.document(entry.published)) == document_hash:
             return
         if canonical.hex_digest(await documents.document(uri)) != document_hash:
             _log.warning("%s has another document than the one that was negotiated, so it is not served.", uri)
             return
-        await asyncio.to_thread(negotiated.published, kept, uri)
+        await asyncio.to_thread(negotiated.published, entry, uri)
     except (TreatyError, OSError) as error:
         _log.warning("%s is not served: %s", uri, error)
         return
@@ -222,7 +224,7 @@ class _Role(SessionRole):
     def __init__(self, context: AgentContext, name: RoleName, *, opening: str = "") -> None:
         self.timeouts, self.answerer, self.opening = context.timeouts, context.answerer, opening
         self.negotiator: Negotiator | None = None
-        self.pipeline = context.pipeline
+        self.pipeline, self.is_observed = context.pipeline, context.is_observed
         self.documents = BaseCache(context.ports.protocols.document).fetch
         self._context, self._name = context, name
         self._is_initiator = name == "initiator"
@@ -252,6 +254,9 @@ class _Role(SessionRole):
     async def published_code(self, document: str, uri: str) -> SpokenProtocol | None:
         return None
 
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        return None
+
     def learn_uri(self, protocol: SpokenProtocol | None, uri: str) -> None:
         if isinstance(protocol, NegotiatedProtocol):
             self._context.work.finish_later(serve_published(self._context, protocol.hash, uri))
@@ -275,9 +280,9 @@ class _Role(SessionRole):
     async def complete_cases(self, package: HandlerPackage, cases: Sequence[Case]) -> tuple[TestCase, ...]:
         return await complete_cases(self._context.ports.runtime, package, cases)
 
-    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+    def _completed(self, request: HostRequest, protocol: SpokenProtocol) -> HostRequest:
         """Return the request for a handler with the role and the functions that this side wants in a protocol."""
-        return wanted
+        return request
 
     async def cosign(
         self, protocol: SpokenProtocol | None, parties: ReportParties, proposal: ReportProposed, *, spoke: bool
@@ -344,11 +349,11 @@ class InitiatorRole(_Role):
         named = (self._address, self._request.key, peer.did, protocol.hash, protocol.uri, self._offer.candidates)
         await self._keep(AgreementRecord(*named, is_reader=is_reader, role=self._spoken_as), protocol, written)
 
-    def _completed(self, wanted: HostRequest, protocol: SpokenProtocol) -> HostRequest:
+    def _completed(self, request: HostRequest, protocol: SpokenProtocol) -> HostRequest:
         role, remembered = self._request.role, self._offer.remembered
         if remembered is not None and remembered.hash == protocol.hash:
             role = role or remembered.role
-        return replace(wanted, role=role, serving=self._request.serving)
+        return msgspec.structs.replace(request, role=role, serving=self._request.serving)
 
 
 class ResponderRole(_Role):
@@ -395,6 +400,15 @@ class ResponderRole(_Role):
 
     def served_text(self, document: str) -> NegotiatedProtocol | None:
         return self._context.served.served_text(document)
+
+    def held_protocol(self, agreement: Agreement) -> SpokenProtocol | None:
+        service = self._context.served.services.get(agreement.uri)
+        protocol = service.protocol if service is not None else None
+        if protocol is None or protocol.hash != agreement.protocol_hash or not protocol.package.is_declarative:
+            return None
+        # As `resolve` would ask: the Hello may have come long after `responder_machine` has looked.
+        holds = self._context.served.is_fresh(protocol) and self._context.ports.protocols.holds(protocol.uri)
+        return protocol if holds else None
 
     async def resolve(self, agreement: Agreement) -> SpokenProtocol:
         """Return the protocol in its present state. The source asks the registry again if the last verification is too old or a
@@ -471,7 +485,7 @@ class SessionRequest:
         if self.serving is not None:
             self.serving.close()
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The key under which its agreement is remembered: the topic, or a digest of all that was asked for."""
         if self.protocols:

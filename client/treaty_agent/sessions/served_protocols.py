@@ -46,7 +46,7 @@ class ServedProtocols:
         self.max_age, self.is_providing = max_age, False
         self.renewal: asyncio.TimerHandle | None = None
         self.changed: list[Callable[[], None]] = []
-        self._capacity, self._negotiated = capacity, negotiated
+        self._capacity, self._negotiated, self._without_functions = capacity, negotiated, Service()
         self._servable: tuple[tuple[int, int], dict[str, NegotiatedProtocol]] = ((-1, 0), {})
 
     @property
@@ -131,14 +131,14 @@ class ServedProtocols:
             return Service(serving)
         if is_negotiated(protocol):
             return Service(self.offers.functions, None, None, protocol)
-        return self.services.get(protocol.uri) or Service()
+        return self.services.get(protocol.uri) or self._without_functions
 
     def choose(self, protocol: SpokenProtocol, request: HostRequest) -> tuple[Role, Functions]:
         """Return this side's role and functions for a session. Raises `Refused` (`session.role`), `NotFound`
         (`agent.function`), `Malformed` (`agent.function-kind`, `agent.function-signature`)."""
         service, manifest = self.service(protocol, request.serving), protocol.package.manifest
-        wanted = request.role or service.role
-        role = choose_role(manifest, is_initiator=request.is_initiator, wanted=wanted, peer_role=request.peer_role)
+        name = request.role or service.role
+        role = choose_role(manifest, is_initiator=request.is_initiator, name=name, peer_role=request.peer_role)
         check_functions(service.functions, role, protocol.uri)
         # Those that the agent provides were compared with the manifest when the protocol was loaded (`provision`).
         if request.serving is not None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from treaty_io.places import Places
+from treaty_io.task_set import TaskSet
 
 from .connection_loop import OpenConnections
 from .escalation import EscalationLimiter
@@ -28,8 +29,7 @@ class SessionWork:
         self.connections, self.escalations = OpenConnections(), EscalationLimiter()
         self.negotiations = StrangerNegotiations(capacity.negotiations)
         self._capacity = capacity
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._finishing: set[asyncio.Task[Any]] = set()
+        self._tasks, self._finishing = TaskSet[Any](), TaskSet[Any]()
 
     @cached_property
     def lingering(self) -> asyncio.Semaphore:
@@ -43,25 +43,17 @@ class SessionWork:
 
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task beside all sessions. `cancel` ends it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._tasks.start(work)
 
     def finish_later(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a task after its session. `finished` waits for it."""
-        task = self.spawn(work)
-        self._finishing.add(task)
-        task.add_done_callback(self._finishing.discard)
-        return task
+        return self._finishing.start(work)
 
     async def finished(self) -> None:
         """Wait for the tasks that sessions left."""
         while self._finishing:
-            await asyncio.wait(self._finishing)
+            await asyncio.wait([*self._finishing])
 
     async def cancel(self) -> None:
         """Cancel all tasks, and wait for their end."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(self._tasks.cancel(), self._finishing.cancel())

@@ -42,6 +42,7 @@ from treaty_io.errors import PeerUnavailable, session_over
 from treaty_io.identity import ClaimedPeer, PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_io.places import Places, asker
+from treaty_io.task_set import TaskSet
 
 from .call_context import CallOrigin
 from .calls import CallingSession, CallTable, Phase
@@ -90,7 +91,7 @@ class SharedHandler(CallingSession):
         self._places = Places(settings.capacity.members, keeps_some=True)
         # Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
         self._steps: asyncio.Queue[Step] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet[None]()
         self._host: HandlerHost | None = None
         self._cause: MemberHandler | None = None
         self._error: TreatyError | None = None
@@ -205,9 +206,7 @@ class SharedHandler(CallingSession):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task beside the steps."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work)
 
     def origin(self) -> CallOrigin:
         """Return the origin of calls of the member whose message is handled now; without one, of calls without a peer."""
@@ -361,9 +360,9 @@ class SharedHandler(CallingSession):
     def _make_way(self, peer: ProvedPeer) -> None:
         """Remove the member in the place of a DID for the agent that proved it. Only a proof can: whoever claims the DID would
         cut its owner off."""
-        former = self._members.get(peer.did)
-        if former is not None:
-            self.expel(former, Refused(SessionCode.PEER, "A later connection of the same DID took this one's place."))
+        previous = self._members.get(peer.did)
+        if previous is not None:
+            self.expel(previous, Refused(SessionCode.PEER, "A later connection of the same DID took this one's place."))
 
     def _after_step(self) -> None:
         waiting = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 from treaty_anp.frame import MAX_PAYLOAD
 from treaty_consensus.errors import TreatyError
@@ -43,12 +44,13 @@ class Wire:
         self._wake, self._patience, self._first = wake, patience, first
         self.sent = self.received = 0
         """Messages that were sent to the peer, and messages of the peer that were received."""
-        self._lost = False
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        # The bytes that were sent, and of them those that were on their way when `_progress_at` was noted.
+        self.is_lost = False
+        """Whether nothing can be sent any more."""
+        self.due = math.inf
+        """The time of the event loop's clock when `check` is due, or `math.inf`."""
+        self._is_crowded, self._noted = False, 0
+        # The bytes that were sent, and of them those that were on their way when `due` was set.
         self._said = self._taken = 0
-        self._progress_at = math.inf
 
     @property
     def proof(self) -> ProvedPeer | None:
@@ -61,22 +63,12 @@ class Wire:
         """Whether there is room for the answers to the next message. After a loss there is: nothing is sent any more."""
         # With room for callers there is room, which was noted when it changed. Before its first message a peer has asked for
         # nothing, and with encryption early data wait for its Hello.
-        return self._lost or self._has_room.is_set() or not self.received or self.connection.backlog <= READ_ROOM
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._lost
+        return not self._is_crowded or self.is_lost or not self.received or self.connection.backlog <= READ_ROOM
 
     @property
     def backlog(self) -> int:
         """The bytes that wait to be sent."""
         return self.connection.backlog
-
-    @property
-    def due(self) -> float:
-        """The time of the event loop's clock when `check` is due, or `math.inf`."""
-        return self._progress_at + self._patience
 
     def start(self) -> None:
         """Begin to be woken."""
@@ -103,7 +95,8 @@ class Wire:
 
         A loss is not raised: `receive` tells it, after all messages that arrived before.
         """
-        if self.connection.backlog > MAX_BACKLOG:
+        # Only what was sent makes it larger, so a smaller one need not be read again.
+        if self._noted > MAX_BACKLOG and self.connection.backlog > MAX_BACKLOG:
             raise _slow()
         self.sent += 1
         try:
@@ -115,7 +108,7 @@ class Wire:
 
     async def wait_writable(self) -> None:
         """Wait until the local application may send more. The caller must send before it awaits again."""
-        while not self._has_room.is_set():  # another waiting caller may run first and fill the room again
+        while self._is_crowded:  # another waiting caller may run first and fill the room again
             await self._has_room.wait()
 
     def check(self) -> None:
@@ -128,40 +121,47 @@ class Wire:
         """Close the connection, in bounded time. What was sent goes first. The peer receives the error's code."""
         self.release()
         reason = error.reason if isinstance(error, SessionParting) else error.code if error else ""
-        await self.connection.close("" if self._lost else reason)
+        await self.connection.close("" if self.is_lost else reason)
 
     def release(self) -> None:
         """Stop reading and writing. The connection stays open."""
         self.connection.watch(unwatched)
-        self._has_room.set()
+        if self._is_crowded:
+            self._make_room()
+
+    @cached_property
+    def _has_room(self) -> asyncio.Event:
+        return asyncio.Event()  # made when the peer is slow for the first time: most sessions never wait
 
     def _woken(self) -> None:
-        if not self._has_room.is_set():
+        if self._is_crowded:
             self._note()
         self._wake()
 
     def _lose(self) -> None:
-        self._lost = True
+        self.is_lost = True
         self._note()
         self._wake()
 
     def _note(self) -> None:
         """Note the progress of the peer, and whether there is room for local callers."""
-        backlog = 0 if self._lost else self.connection.backlog
+        backlog = 0 if self.is_lost else self.connection.backlog
         # Less than this holds nobody up, and over HTTP a whole pause of the peer may lie between two answers.
         if backlog <= CALL_ROOM:
-            self._progress_at = math.inf
-        elif self._progress_at == math.inf:
-            self._progress_at = asyncio.get_running_loop().time()
+            if self._is_crowded:
+                self._make_room()
+        elif not self._is_crowded:
+            self._is_crowded, self.due = True, asyncio.get_running_loop().time() + self._patience
+            self._has_room.clear()
             self._wake()  # the loop has a new deadline; a shared session sends beside its steps
         # A slow peer that makes progress is not cut off.
         elif self._said - backlog > self._taken:
-            self._progress_at = asyncio.get_running_loop().time()
-        self._taken = self._said - backlog
-        if backlog <= CALL_ROOM:
-            self._has_room.set()
-        else:
-            self._has_room.clear()
+            self.due = asyncio.get_running_loop().time() + self._patience
+        self._taken, self._noted = self._said - backlog, backlog
+
+    def _make_room(self) -> None:
+        self._is_crowded, self.due = False, math.inf
+        self._has_room.set()
 
 
 def _slow() -> PeerUnavailable:

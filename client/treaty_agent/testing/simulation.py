@@ -114,12 +114,12 @@ class Simulation:
         identity = self._identities.setdefault(domain, Identity.create(domain))
         self.links.setdefault(domain, Link())
         self._network.add(domain)
-        chosen = config if isinstance(config, AgentConfig) else AgentConfig(config or Policy())
+        base = config if isinstance(config, AgentConfig) else AgentConfig(config or Policy())
         view = RegistryView(self.registry, identity, DidResolver(self._document))
         agent = Agent(
             identity,
             self.registry.name,
-            replace(chosen, home=self._home / domain),
+            replace(base, home=self._home / domain),
             network=self._network,
             ports=Ports(
                 protocols=view,

@@ -1,4 +1,4 @@
-"""Present an agent as an ASGI 3 application: WebSockets at any path, the HTTP binding, and documents such as `/.well-known/…`.
+"""Present an agent as an ASGI 3 application: WebSockets at any path, the HTTP binding, documents as `/.well-known/…`, and doors.
 
 `listener` serves it on its own port. It can also be mounted in another application, below any path, with or without lifespan
 events. It enforces its own limits under every server (docs/specification/transports.md, section 4). A request with an `Origin`
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from types import MappingProxyType
@@ -32,6 +32,7 @@ from treaty_io.network.turns import asker_at, asking_for
 from .agora import CONVERSATIONS, Agora, AgoraProtocol
 from .asgi_websocket import AsgiWebSocket
 from .connection import Connection
+from .door import Door
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
 from .memory import MemoryConnection
@@ -118,6 +119,7 @@ class Application:
         challenge: Callable[[], Mapping[str, str]] = dict,
         intake: Intake | None = None,
         drain: Callable[[], Awaitable[None]] | None = None,
+        doors: Sequence[Door] = (),
     ) -> None:
         """Start with no connection.
 
@@ -126,7 +128,9 @@ class Application:
         `agora`, the protocols by SHA-1 in base64: looked up anew for each request. `authenticate`: proves the sender of a
         request; without it, all requests are accepted unproved. `challenge`: returns the headers of a 401 answer. `intake`:
         when it is closed, new sessions get 503. `drain`: called before the end by the server's lifespan events.
+        `doors`: other protocols, which are closed with the application.
         """
+        self._doors = {door.path: door for door in doors}
         self._intake, self._drain = intake or Intake(), drain
         self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
         self._challenge = challenge
@@ -134,8 +138,8 @@ class Application:
         self._of_network = Counter[str]()
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
-        self.sessions = Sessions(self._serve, self._refusal, self.turns)
-        self.agora = Agora(self._serve, self._refusal, agora)
+        self.sessions = Sessions(self._serve, self.refusal, self.turns)
+        self.agora = Agora(self._serve, self.refusal, agora)
         self._room = ByteRoom(MAX_READING)
         self._closed = False
 
@@ -169,8 +173,9 @@ class Application:
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
         await asyncio.gather(*(event.wait() for event in over))
         await self.sessions.deliver()
+        await asyncio.gather(*(door.aclose() for door in self._doors.values()))
 
-    def _refusal(self, address: str | None) -> Unavailable | None:
+    def refusal(self, address: str | None) -> Unavailable | None:
         """Return the answer to a new session from an IP address, or None if it may open. None for the address: from any."""
         if self._closed or self._intake.is_closed:
             return Unavailable(ConnectionCode.BUSY, "This agent stops; try again in a moment.")
@@ -208,14 +213,14 @@ class Application:
         """Return the answer that refuses a WebSocket, or None. `headers`: by lower-case name. `address`: the peer's, or ""."""
         if "origin" in headers:
             return HttpResponse(403, {}, b"")
-        refusal = self._refusal(address)
+        refusal = self.refusal(address)
         if refusal is None:
             return None
         sayings = {"Content-Type": "text/plain; charset=utf-8", "Retry-After": "1"}
         return HttpResponse(503, sayings, f"{refusal.message}\n".encode())
 
-    async def serve(self, connection: WebSocketConnection | AsgiWebSocket, traceparent: str) -> None:
-        """Serve a WebSocket that was not refused, and close it."""
+    async def serve(self, connection: WebSocketConnection | AsgiWebSocket | MemoryConnection, traceparent: str) -> None:
+        """Serve a WebSocket, or a connection in this process, that was not refused, and close it."""
         # The peer's trace is a claim. It decides nothing.
         with tracing.joined(traceparent):
             await self._serve(connection)
@@ -246,6 +251,9 @@ class Application:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         with ExitStack() as admission:
             try:
+                if (door := self._doors.get(path)) is not None and scope["method"] == "POST":
+                    await self._enter(door, scope, receive, send, admission)
+                    return
                 reply = await self._answer(scope, path, receive, admission)
                 # Answers count as well: peers that read slowly keep them in memory.
                 self._hold(network, len(reply.body))
@@ -273,6 +281,8 @@ class Application:
             return await self._converse(scope, path, receive)
         if is_conversation:
             return _method_not_allowed("POST, DELETE")
+        if path in self._doors:
+            return _method_not_allowed("POST")
         document = self._documents.get(path)
         if document is None:
             raise NotFound(ConnectionCode.PATH, "Nothing is served at this path.")
@@ -282,6 +292,21 @@ class Application:
         if _names(_headers(scope).get("if-none-match", ""), document.etag):
             return HttpResponse(304, headers, b"")
         return HttpResponse(200, {"Content-Type": document.content_type, **headers}, document.body)
+
+    async def _enter(self, door: Door, scope: Scope, receive: Receive, send: Send, admission: ExitStack) -> None:
+        """Let a door answer a request. `admission` ends after its answer."""
+        if "origin" in _headers(scope):
+            raise Refused(ConnectionCode.ORIGIN, "An agent accepts no requests from web pages.")
+        address = (scope.get("client") or ("", 0))[0]
+        network = asker_at(address)
+        # Before the body: it costs memory.
+        if (refusal := self.refusal(address)) is not None:
+            raise refusal
+        body = await self._read(receive, network)
+        admission.callback(self._room.give_back, network, len(body))
+        await self.turns(address).take(len(body))
+        with suppress(OSError):  # the peer is gone
+            await door.answer(self, scope, body, receive, send)
 
     async def _speak(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
         """Answer a request of the HTTP binding."""
@@ -311,7 +336,7 @@ class Application:
         client = scope.get("client") or ("?", 0)
         network = asker_at(client[0])
         # Before the body: a request of a network that has its sessions costs no memory.
-        if path == "/" and (refusal := self._refusal(client[0])) is not None:
+        if path == "/" and (refusal := self.refusal(client[0])) is not None:
             raise refusal
         body = await self._read(receive, network)
         try:

@@ -11,7 +11,7 @@ from typing import Any
 from websockets.asyncio.client import connect
 
 from treaty_anp.frame import MAX_FRAME
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_io.identity import Identity
 
 QUIET = 0.5
@@ -55,7 +55,7 @@ def new_name() -> str:
 class ForeignSession:
     """A session with a foreign peer: JSON messages in frames of the application."""
 
-    def __init__(self, peer: Foreign, socket: Any) -> None:
+    def __init__(self, peer: PeerUnderTest, socket: Any) -> None:
         self._peer, self._socket = peer, socket
         self.heard: list[dict[str, Any]] = []
         self.rounds: list[int] = []

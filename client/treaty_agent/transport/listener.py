@@ -15,7 +15,7 @@ import asyncio
 import logging
 import math
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from types import MappingProxyType
@@ -44,6 +44,7 @@ from treaty_io.task_set import TaskSet
 from .agora import AgoraProtocol
 from .application import Application, Authenticate, Intake, StaticDocument
 from .connection import Connection
+from .door import Door
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, WebSocketConnection
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.
@@ -76,6 +77,7 @@ async def listen(
     authenticate: Authenticate | None = None,
     challenge: Callable[[], Mapping[str, str]] = dict,
     intake: Intake | None = None,
+    doors: Sequence[Door] = (),
 ) -> AsyncIterator[int]:
     """Serve an `Application` (see there for the arguments), and yield the port. `port` 0 chooses a free one.
 
@@ -91,6 +93,7 @@ async def listen(
         authenticate=authenticate,
         challenge=challenge,
         intake=intake,
+        doors=doors,
     )
     sockets = 2 * max_connections + SPARE_SOCKETS
     async with serving(application, host, port, tls=tls, sockets=sockets, agent=application) as server:
@@ -274,7 +277,9 @@ class _WebSockets:
     def accept(self, http: _Http, request: h11.Request) -> None:
         """Answer a request for an upgrade, and serve the WebSocket."""
         transport, address = http.transport, (http.client or ("", 0))[0]
-        headers = Headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in http.headers)
+        headers = Headers()
+        for name, value in http.headers:
+            headers[name.decode("latin-1")] = value.decode("latin-1")
         # The head is read already, so the parser begins with the messages.
         websocket = ServerProtocol(state=OPEN, max_size=MAX_FRAME, logger=_log)
         response = websocket.accept(Request(request.target.decode("ascii"), headers))

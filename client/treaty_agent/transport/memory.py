@@ -80,6 +80,6 @@ class MemoryConnection:
 
 
 def pair(*, source: str = "", address: str = "memory:source") -> tuple[MemoryConnection, MemoryConnection]:
-    """Return two connected ends. `source`, `address`: of the first end, as the second one knows it."""
+    """Return two connected ends. `source`, `address`: the DID and the address of the first end, as the second one knows them."""
     there, back = _Pipe(), _Pipe()
     return MemoryConnection(back, there, "memory:destination"), MemoryConnection(there, back, address, source)

@@ -191,6 +191,8 @@ class ReconnectingConnection:
         failure: ConnectionFailed | None = None
         while True:
             try:
+                if until is None:
+                    return await self._connect()  # the transport itself bounds the time of the first attempt
                 async with asyncio.timeout_at(until):
                     return await self._connect()
             except TimeoutError:
@@ -198,7 +200,7 @@ class ReconnectingConnection:
                 raise failure from None
             except ConnectionFailed as error:
                 failure = error
-                # From the first failure: the time of the first attempt is bounded by the transport itself.
+                # From the first failure.
                 until = until or self._backoff.until()
                 self._failures += 1
                 if not error.again or not await self._backoff.pause(self._failures):

@@ -35,20 +35,20 @@ class AcceptedHellos:
         # A heap by time: clocks of senders differ, so Hellos do not arrive in the order of their times.
         self._oldest: list[tuple[float, tuple[str, str]]] = []
 
-    def accept(self, did: str, random: str, made: float, now: float) -> None:
-        """Accept a verified sourceHello. `random`: its random number. `made`, `now`: Unix seconds.
+    def accept(self, did: str, random: str, at: float, now: float) -> None:
+        """Accept a verified sourceHello. `random`: its random number. `at`, `now`: Unix seconds.
 
         Raises `Unauthorized` (`secure.replayed`) if it was accepted before, and `Refused` (`secure.stale`) if it is not newer
         than one that was forgotten. Then nothing changes.
         """
         while self._oldest and self._oldest[0][0] < now - FRESHNESS:
             self._forget()
-        if made <= self._floor:
+        if at <= self._floor:
             raise Refused(SecureCode.STALE, "This Hello is older than this agent's memory of Hellos.", fix="Make a new one.")
         if (did, random) in self._known:
             raise Unauthorized(SecureCode.REPLAYED, "This Hello was used before.", fix="Make a new one for each session.")
         self._known.add((did, random))
-        heapq.heappush(self._oldest, (made, (did, random)))
+        heapq.heappush(self._oldest, (at, (did, random)))
         if len(self._known) > self._capacity:
             self._forget()
 

@@ -323,14 +323,14 @@ class SecureChannel:
         assert self._ephemeral is not None
         assert self._source is not None
         assert self._destination is not None
-        chosen = self._destination.fields
-        assert isinstance(chosen, DestinationHello)
-        randoms = self._source.fields.random, chosen.random
+        destination = self._destination.fields
+        assert isinstance(destination, DestinationHello)
+        randoms = self._source.fields.random, destination.random
         self._keys = key_schedule.derive(self._ephemeral, theirs.key_exchange, *randoms)
         self._ephemeral = None
         # The private share was dropped above: later theft of this process reveals no earlier session (forward secrecy).
-        bound = chosen.selected_version == BOUND
-        self._handshake = Handshake(chosen.session_id, self._source.text, self._destination.text, self._keys.key_id, bound)
+        bound = destination.selected_version == BOUND
+        self._handshake = Handshake(destination.session_id, self._source.text, self._destination.text, self._keys.key_id, bound)
         own = self._keys.source if self._is_initiator else self._keys.destination
         way = Direction(own, self._keys.key_id, self._signer.did, self.peer, bound)
         self._sealer = Sealer(way)

@@ -122,10 +122,10 @@ class Adaptation:
         return Change(finding, protocol=following)
 
 
-def _within(own: rules.Rules, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def _within(own: rules.Rules, values: Mapping[str, Any]) -> dict[str, Any]:
     """Limit the wanted parameters to this side's rules."""
     fitted: dict[str, Any] = {}
-    for name, value in wanted.items():
+    for name, value in values.items():
         try:
             fitted[name] = own[name].clamp(name, value) if name in own else value
         except rules.Unsupported:

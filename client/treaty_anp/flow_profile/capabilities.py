@@ -49,15 +49,15 @@ class PeerCapabilities:
     context: ContextInfo = field(default_factory=ContextInfo)
     requirements: dict[str, str] = field(default_factory=dict)
 
-    def learn(self, told: CapabilitiesExchange) -> None:
+    def learn(self, exchange: CapabilitiesExchange) -> None:
         """Add a message to the description. Details complete a summary and never remove an entry."""
-        for entry in told.supported_protocols:
+        for entry in exchange.supported_protocols:
             earlier = self.protocols.get(entry.id)
             # A later summary must not remove the details that an earlier message gave.
             if earlier is None or earlier.capabilities is None or entry.capabilities is not None:
                 self.protocols[entry.id] = entry
-        self.context = told.context_info or self.context
-        self.requirements.update(told.task_requirements or {})
+        self.context = exchange.context_info or self.context
+        self.requirements.update(exchange.task_requirements or {})
 
     def lacking(self, ids: Iterable[str]) -> tuple[str, ...]:
         """Return the ids for which only a summary is known."""
@@ -103,9 +103,9 @@ class CapabilityManager:
         own_ids = [id for id in ids if self.registry.get(id)]
         return CapabilitiesExchange(supported_protocols=self.describe(own_ids) if own_ids else ())
 
-    def common(self, peer: PeerCapabilities, wanted: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def common(self, peer: PeerCapabilities, ids: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the common ids in this side's order. Raises the errors of `check_common` if there are none."""
-        own = [offer.id for offer in self.registry if not wanted or offer.id in wanted]
+        own = [offer.id for offer in self.registry if not ids or offer.id in ids]
         check_common(own, peer.protocols)
         return tuple(id for id in own if id in peer.protocols)
 

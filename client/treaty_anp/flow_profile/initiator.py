@@ -159,8 +159,8 @@ class Initiator(NegotiationEngine):
         if not track.digest:
             return actions
         own = (REPORT_COSIGNATURE, INITIATOR_ROLE)  # offered again below, as this request wants them
-        former = {name: value for name, value in agreed.extensions.items() if name not in own}
-        extensions = {**former, **self._own_extensions(track)}
+        peers = {name: value for name, value in agreed.extensions.items() if name not in own}
+        extensions = {**peers, **self._own_extensions(track)}
         actions += [LoadProtocol(track.protocol, track.digest), *self._offer(track, agreed.parameters, extensions)]
         if shortcut.confirmed:
             # A peer of another make drops extensions that it does not know. All are offered, because it may know them now.
@@ -292,18 +292,20 @@ class Initiator(NegotiationEngine):
         track = self._open_track(best.id, TrackState.PROPOSED, now, renegotiates, digest=best.digest)
         return [self._propose(track, best, fallback)]
 
-    def _propose(self, track: Track, judged: Evaluation | None, fallback: Evaluation | None) -> SendMessage:
+    def _propose(self, track: Track, evaluation: Evaluation | None, fallback: Evaluation | None) -> SendMessage:
         track.propose(self.goal.required, fallback.id if fallback else "")
         proposal = ProtocolProposal(
-            proposed_protocol=self._proposed(track.protocol, judged),
+            proposed_protocol=self._proposed(track.protocol, evaluation),
             fallback_protocol=self._proposed(fallback.id, fallback) if fallback else None,
         )
         return self._ask(track, proposal)
 
-    def _proposed(self, id: str, judged: Evaluation | None) -> Proposed:
-        shared = judged.capabilities if judged else ()
+    def _proposed(self, id: str, evaluation: Evaluation | None) -> Proposed:
+        shared = evaluation.capabilities if evaluation else ()
         optional = tuple(name for name in shared if name not in self.goal.required)
-        return Proposed(id, parse_protocol_id(id).version, self.goal.required, optional, judged.rationale if judged else "")
+        return Proposed(
+            id, parse_protocol_id(id).version, self.goal.required, optional, evaluation.rationale if evaluation else ""
+        )
 
     def _fall_back(self, track: Track, now: Now) -> Track:
         """Continue with the fallback, which the responder has chosen."""

@@ -123,7 +123,12 @@ class NegotiationEngine(ABC):
     TRACK_TRANSITIONS: ClassVar[TrackTransitions]
 
     def __post_init__(self) -> None:
-        self._table = StateTable(self.TRANSITIONS, {FlowGuard.NO_SESSION: lambda: not len(self.sessions)})
+        self._table = StateTable(self.TRANSITIONS, self._is_met)
+
+    def _is_met(self, guard: FlowGuard) -> bool:
+        match guard:
+            case FlowGuard.NO_SESSION:
+                return not len(self.sessions)
 
     @property
     def is_final(self) -> bool:

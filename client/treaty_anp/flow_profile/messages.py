@@ -198,6 +198,9 @@ def is_flow(message: str | bytes) -> bool:
     # The size goes first: nothing of a stranger is parsed beyond the cap.
     if not isinstance(message, str) or len(message) > MAX_MESSAGE:
         return False
+    # Without an escape its type is in its text. Most messages are Hellos, which the Hello profile parses itself.
+    if TYPE not in message and "\\" not in message:
+        return False
     try:
         value = decode_json(message.encode())
     except ValueError:

@@ -131,16 +131,16 @@ def preferred(rules: Rules) -> dict[str, Json]:
     return {name: rule.preferred for name, rule in rules.items()}
 
 
-def respond(rules: Rules, asked: Mapping[str, Json]) -> dict[str, Json]:
+def respond(rules: Rules, request: Mapping[str, Json]) -> dict[str, Json]:
     """The responder's answer to an offer. Raises `Unsupported`."""
     for name, rule in rules.items():
-        if rule.required and name not in asked:
+        if rule.required and name not in request:
             raise Unsupported(name, None, rule.supported)
     # A parameter without a rule has no meaning here, so agreeing to it would promise nothing.
-    return {name: rules[name].clamp(name, value) for name, value in asked.items() if name in rules}
+    return {name: rules[name].clamp(name, value) for name, value in request.items() if name in rules}
 
 
-def counter(rules: Rules, asked: Mapping[str, Json], answered: Mapping[str, Json]) -> dict[str, Json]:
+def counter(rules: Rules, request: Mapping[str, Json], answered: Mapping[str, Json]) -> dict[str, Json]:
     """The initiator's reaction to an answer: the same values where its rules admit them, else its next offer. Raises
     `Unsupported`."""
     for name, rule in rules.items():
@@ -148,39 +148,39 @@ def counter(rules: Rules, asked: Mapping[str, Json], answered: Mapping[str, Json
             raise Unsupported(name, None, rule.supported)
     # A responder may leave parameters out, and add none.
     return {
-        name: _fitted(rules[name], name, asked[name], value)
+        name: _fitted(rules[name], name, request[name], value)
         for name, value in answered.items()
-        if name in asked and name in rules
+        if name in request and name in rules
     }
 
 
-def _fitted(rule: Rule, name: str, asked: Json, answered: Json) -> Json:
+def _fitted(rule: Rule, name: str, request: Json, answered: Json) -> Json:
     """Return the answer, moved into the rule. A responder with a range answers with its end nearer to the value asked for. So the
     nearest choice beyond that end is in the range, if any choice is. Raises `Unsupported`."""
-    if isinstance(rule, Choice) and _is_number(asked) and _is_number(answered):
-        beyond = [own for own in rule.values if _is_number(own) and (own <= answered < asked or own >= answered > asked)]
+    if isinstance(rule, Choice) and _is_number(request) and _is_number(answered):
+        beyond = [own for own in rule.values if _is_number(own) and (own <= answered < request or own >= answered > request)]
         if beyond:
             return min(beyond, key=lambda own: abs(own - answered))
     return rule.clamp(name, answered)
 
 
-def next_offer(rules: Rules, asked: Mapping[str, Json], details: Mapping[str, Json]) -> dict[str, Json] | None:
+def next_offer(rules: Rules, request: Mapping[str, Json], details: Mapping[str, Json]) -> dict[str, Json] | None:
     """The offer after a refusal with these `details`: the refused parameter at the first value that both support. None when
     there is none, or the refusal does not say enough."""
     name, supported = details.get("parameter"), details.get("supported")
     rule = rules.get(name) if isinstance(name, str) else None
-    if not isinstance(name, str) or rule is None or name not in asked:
+    if not isinstance(name, str) or rule is None or name not in request:
         return None
-    for value in _values(supported, asked[name]):
+    for value in _values(supported, request[name]):
         try:
             fitted = rule.clamp(name, value)
         except Unsupported:
             continue
         # A value that must be moved is not the one that the responder named, and the refused one is refused again.
-        if json_equal(fitted, value) and not json_equal(value, asked[name]):
-            return {**asked, name: value}
+        if json_equal(fitted, value) and not json_equal(value, request[name]):
+            return {**request, name: value}
     # The last way to agree is to do without the parameter, unless the owner needs it.
-    return None if rule.required else {key: value for key, value in asked.items() if key != name}
+    return None if rule.required else {key: value for key, value in request.items() if key != name}
 
 
 def json_equal(one: Json, other: Json) -> bool:
@@ -196,13 +196,13 @@ def _is_number(value: Json) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _values(supported: Json, asked: Json) -> list[Json]:
+def _values(supported: Json, request: Json) -> list[Json]:
     match supported:
         case list():
             # A stranger wrote the list, and each value is tried.
             return supported[:64]
-        case {"minimum": int() | float() as low, "maximum": int() | float() as high} if isinstance(asked, int | float):
-            return [min(max(asked, low), high)]
+        case {"minimum": int() | float() as low, "maximum": int() | float() as high} if isinstance(request, int | float):
+            return [min(max(request, low), high)]
     return []
 
 

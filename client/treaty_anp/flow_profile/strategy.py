@@ -99,7 +99,7 @@ class StrategyEngine:
     def rank(self, evaluations: Iterable[Evaluation]) -> list[Evaluation]:
         """Sort evaluations, best first. An evaluation that is left out is not proposed."""
         # The id decides a tie, so that both sides compute the same order.
-        return sorted(evaluations, key=lambda found: (-found.score, found.id))
+        return sorted(evaluations, key=lambda evaluation: (-evaluation.score, evaluation.id))
 
 
 def announce(ranked: Sequence[Evaluation]) -> ProtocolEvaluation:

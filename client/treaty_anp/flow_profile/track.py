@@ -75,7 +75,7 @@ class Track:
 
     def fire(self, event: TrackEvent) -> None:
         """Follow a transition. Raises `UndefinedTransition`."""
-        self.state = StateTable(self.transitions, {}).follow(self.state, event).target
+        self.state = StateTable(self.transitions, lambda guard: False).follow(self.state, event).target
 
     def wait_until(self, deadline: float) -> None:
         """Set the deadline."""

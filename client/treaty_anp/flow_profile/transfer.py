@@ -58,9 +58,9 @@ class PayloadCodec:
         agreed = self.parameters.get("maxMessageSize")
         return min(int(agreed), MAX_DATA) if isinstance(agreed, int | float) and not isinstance(agreed, bool) else MAX_DATA
 
-    def speak_like(self, former: PayloadCodec) -> None:
+    def speak_like(self, other: PayloadCodec) -> None:
         """Continue in the form, and with the action, of a former codec."""
-        self.json_form, self.action = former.json_form, former.action
+        self.json_form, self.action = other.json_form, other.action
 
     def encode(self, data: bytes, action: str = "") -> list[tuple[str, dict[str, Any]]]:
         """Return the actions and payloads of the messages that carry a handler's bytes. `action`: of the JSON form; by default
@@ -98,8 +98,8 @@ class PayloadCodec:
         step = int(size) if isinstance(size, int | float) else len(body)
         pieces = [body[start : start + step] for start in range(0, len(body), step)] if len(body) > step else [body]
         for number, piece in enumerate(pieces, 1):
-            counted = {"part": number, "parts": len(pieces)} if len(pieces) > 1 else {}
-            yield {"data": canonical.b64encode(piece), **marked, **counted}
+            place = {"part": number, "parts": len(pieces)} if len(pieces) > 1 else {}
+            yield {"data": canonical.b64encode(piece), **marked, **place}
 
     def _compressed(self, data: bytes) -> tuple[str, bytes]:
         """Return the encoding and the bytes; no encoding for bytes that do not become fewer."""

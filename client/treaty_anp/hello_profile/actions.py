@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from treaty_consensus.errors import TreatyError
 
@@ -11,8 +12,7 @@ from ..call_metadata import CallMetadata
 from .messages import ReportCosignature
 
 
-@dataclass(frozen=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """The protocol that both sides will speak.
 
     Published: `uri` names it, and `protocol_hash` is None where a destination selected a URI without saying its hash.
@@ -28,27 +28,23 @@ class Agreement:
     peer_role: str = ""
 
 
-@dataclass(frozen=True)
-class SendText:
+class SendText(msgspec.Struct, frozen=True):
     """Send this text message."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class SendBinary:
+class SendBinary(msgspec.Struct, frozen=True):
     """Send this binary message."""
 
     data: bytes
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True):
     """Write the first proposal: then `Propose` or `Reject`."""
 
 
-@dataclass(frozen=True)
-class Consider:
+class Consider(msgspec.Struct, frozen=True):
     """Judge the peer's proposal: then `Propose` another, `Accept` or `Reject`. `round`: how many proposals there were so far,
     from 1; `last`: no further proposal may follow."""
 
@@ -58,8 +54,7 @@ class Consider:
     last: bool
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Get the agreed protocol's code ready, then `CodeReady` or `CodeFailed`. `error`: the fault of the code that
     this side has, which it agreed to mend; "" the first time."""
 
@@ -67,13 +62,11 @@ class Load:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class DraftTests:
+class DraftTests(msgspec.Struct, frozen=True):
     """Write test cases for the agreed protocol: then `ProposeTests` or `SkipTests`."""
 
 
-@dataclass(frozen=True)
-class ConsiderTests:
+class ConsiderTests(msgspec.Struct, frozen=True):
     """Judge the peer's test cases: then `ProposeTests`, `AcceptTests` or `RejectTests`."""
 
     test_cases: str
@@ -81,92 +74,79 @@ class ConsiderTests:
     last: bool
 
 
-@dataclass(frozen=True)
-class Test:
+class Test(msgspec.Struct, frozen=True):
     """Run the agreed test cases: then `TestsPassed`, `ReportError` (the peer's fault) or `CodeFailed` (this side's)."""
 
     test_cases: str
 
 
-@dataclass(frozen=True)
-class ConsiderError:
+class ConsiderError(msgspec.Struct, frozen=True):
     """The peer says that this side's code is wrong: then `AcceptError` or `RejectError`."""
 
     description: str
 
 
-@dataclass(frozen=True)
-class ErrorRejected:
+class ErrorRejected(msgspec.Struct, frozen=True):
     """The peer rejected the reported error, and says why."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """Application messages may flow in both directions; again after each repair."""
 
 
-@dataclass(frozen=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """Give this application message to the protocol's handler. `metadata`: those that came before it."""
 
     payload: bytes
     metadata: CallMetadata | None = None
 
 
-@dataclass(frozen=True)
-class DeliverVerification:
+class DeliverVerification(msgspec.Struct, frozen=True):
     """Give this verification message to the handler under test; it is never user data."""
 
     payload: bytes
 
 
-@dataclass(frozen=True)
-class DeliverText:
+class DeliverText(msgspec.Struct, frozen=True):
     """A natural language message (PT=10) for the application."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """The peer asks in natural language about the negotiation: then `Answer`."""
 
     message_id: str
     text: str
 
 
-@dataclass(frozen=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The answer to this side's `Ask`."""
 
     message_id: str
     text: str
 
 
-@dataclass(frozen=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True):
     """A meta message that is not about the handshake."""
 
     message: ReportCosignature
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """The other side says that a document of this session is published at this URI."""
 
     uri: str
 
 
-@dataclass(frozen=True)
-class SwitchProfile:
+class SwitchProfile(msgspec.Struct, frozen=True):
     """Go on by the flow profile on the same connection: the initiator's next message is `initialize`. Nothing follows from this
     machine, and the connection stays open."""
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The session is over: close the connection. `error` is None when it simply ended."""
 
     error: TreatyError | None

@@ -7,8 +7,9 @@ one, each class says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
+
+import msgspec
 
 from treaty_consensus.errors import TreatyError
 
@@ -18,8 +19,7 @@ from .messages import ReportCosignature
 # Agreeing on a protocol
 
 
-@dataclass(frozen=True)
-class Propose:
+class Propose(msgspec.Struct, frozen=True):
     """Answer `Draft` or `Consider` with a protocol document in full. `summary`: the changes since the peer's proposal, "" in the
     first one. A proposal beyond the limit of messages becomes a rejection. Raises `Malformed` or `TooLarge`."""
 
@@ -27,13 +27,11 @@ class Propose:
     summary: str = ""
 
 
-@dataclass(frozen=True)
-class Accept:
+class Accept(msgspec.Struct, frozen=True):
     """Answer `Consider`: the peer's proposal is agreed on."""
 
 
-@dataclass(frozen=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True):
     """Answer `Draft` or `Consider`: there is no agreement, and the peer is told the reason. `retry_after`: the seconds after
     which it may begin again, if the reason may pass. Raises `TooLarge`."""
 
@@ -44,15 +42,13 @@ class Reject:
 # Getting its code
 
 
-@dataclass(frozen=True)
-class CodeReady:
+class CodeReady(msgspec.Struct, frozen=True):
     """Answer `Load`: the code is ready, for the document of this hash."""
 
     protocol_hash: str
 
 
-@dataclass(frozen=True)
-class CodeFailed:
+class CodeFailed(msgspec.Struct, frozen=True):
     """Answer `Load` or `Test`: the code cannot be made. The peer is told, and the session ends."""
 
     error: TreatyError
@@ -61,33 +57,28 @@ class CodeFailed:
 # Testing it
 
 
-@dataclass(frozen=True)
-class ProposeTests:
+class ProposeTests(msgspec.Struct, frozen=True):
     """Answer `DraftTests` or `ConsiderTests` with test cases; see `Propose`."""
 
     text: str
     summary: str = ""
 
 
-@dataclass(frozen=True)
-class AcceptTests:
+class AcceptTests(msgspec.Struct, frozen=True):
     """Answer `ConsiderTests`: the peer's test cases are agreed on."""
 
 
-@dataclass(frozen=True)
-class RejectTests:
+class RejectTests(msgspec.Struct, frozen=True):
     """Answer `DraftTests` or `ConsiderTests`: there is no agreement, and so no session. Raises `TooLarge`."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class SkipTests:
+class SkipTests(msgspec.Struct, frozen=True):
     """Answer `DraftTests`: run without test cases."""
 
 
-@dataclass(frozen=True)
-class TestsPassed:
+class TestsPassed(msgspec.Struct, frozen=True):
     """Answer `Test`: this side's code passes the agreed test cases."""
 
     __test__: ClassVar[bool] = False  # pytest would collect the class by its name
@@ -96,8 +87,7 @@ class TestsPassed:
 # Mending it
 
 
-@dataclass(frozen=True)
-class ReportError:
+class ReportError(msgspec.Struct, frozen=True):
     """Tell the peer that its messages do not follow the agreement; `ErrorRejected` or its new code follows. Does nothing except
     while tests are run or the session runs, after a message of the peer, and one at a time. Raises `Refused`
     (`session.profile`), `Malformed` or `TooLarge`."""
@@ -105,13 +95,11 @@ class ReportError:
     description: str
 
 
-@dataclass(frozen=True)
-class AcceptError:
+class AcceptError(msgspec.Struct, frozen=True):
     """Answer `ConsiderError`: this side is at fault. `Load` follows."""
 
 
-@dataclass(frozen=True)
-class RejectError:
+class RejectError(msgspec.Struct, frozen=True):
     """Answer `ConsiderError`: this side is not at fault, and why. Raises `Malformed` or `TooLarge`."""
 
     reason: str
@@ -120,8 +108,7 @@ class RejectError:
 # Saying something
 
 
-@dataclass(frozen=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send an application message (PT=01); it is kept until it may be sent.
 
     `early`: it may go out before the peer confirmed the hash, as nothing is lost if it is done twice. No message overtakes one
@@ -135,39 +122,34 @@ class Send:
     metadata: CallMetadata | None = None
 
 
-@dataclass(frozen=True)
-class SendMeta:
+class SendMeta(msgspec.Struct, frozen=True):
     """Send a message about a report. It is dropped unless the session runs, and in a protocol."""
 
     message: ReportCosignature
 
 
-@dataclass(frozen=True)
-class TellPublished:
+class TellPublished(msgspec.Struct, frozen=True):
     """Say where a document of this session is published, at any time after the Hellos. It is dropped unless both Hellos list the
     capability. Raises `Malformed`."""
 
     uri: str
 
 
-@dataclass(frozen=True)
-class SendVerification:
+class SendVerification(msgspec.Struct, frozen=True):
     """Send a message of the handler under test (PT=11). It is dropped unless test cases were agreed on and are run, or the
     session runs. Raises `Refused` (`session.profile`) or `TooLarge`."""
 
     payload: bytes
 
 
-@dataclass(frozen=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Send natural language (PT=10), at any time after the Hellos. Raises `Refused` (`session.profile`), `Malformed` or
     `TooLarge`."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """Ask about the negotiation, at any time after the Hellos; `Answered` follows. `message_id`: 16 random characters, different
     for each question. Raises `Refused` (`session.profile`, `negotiation.…`), `Malformed` or `TooLarge`."""
 
@@ -175,8 +157,7 @@ class Ask:
     text: str
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """Answer `Question`. Raises `Malformed` or `TooLarge`."""
 
     message_id: str

@@ -20,7 +20,7 @@ from . import messages
 from .actions import Action, Agreement, Ended, SendBinary
 from .hello import Hello, Provided, refused_hello, told_by
 from .messages import MetaMessage
-from .states import PHASES, TRANSITIONS, WAITS, Event, Guard, HelloState, Timeouts, Wait
+from .states import PHASES, TRANSITIONS, WAITS, Event, Guard, HelloState, Timeouts, Transition, Wait
 
 NATURAL = Agreement("", None, False)
 """The agreement to speak natural language alone."""
@@ -123,21 +123,21 @@ class ResponderOptions(TypedDict, total=False):
 
 @dataclass(eq=False)
 class Core:
-    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says. `guards`: the conditions of the
+    """One session. Its state changes by `fire` and `end` alone, as the table in `states` says. `is_met`: judges the guards of the
     table."""
 
     own: Hello
     timeouts: Timeouts
     limits: Limits
-    guards: InitVar[Mapping[Guard, Callable[[], bool]]]
+    is_met: InitVar[Callable[[Guard], bool]]
     state: HelloState = HelloState.HELLO
     peer: Hello | None = None
     agreement: Agreement | None = None
     error: TreatyError | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
 
-    def __post_init__(self, guards: Mapping[Guard, Callable[[], bool]]) -> None:
-        self._table = StateTable(TRANSITIONS, guards)
+    def __post_init__(self, is_met: Callable[[Guard], bool]) -> None:
+        self._table = StateTable(TRANSITIONS, is_met)
         self.is_initiator = self.own.type == "sourceHello"
         """Whether this side connected."""
         self.is_final = False
@@ -167,16 +167,19 @@ class Core:
 
     def fire(self, event: Event, now: float) -> None:
         """Follow a transition to a state that is not final. Raises `UndefinedTransition`."""
-        transition = self._table.follow(self.state, event)
+        self._enter(self._table.follow(self.state, event), now)
+
+    def fire_if_allowed(self, event: Event, now: float) -> None:
+        """Follow a transition that only renews a wait, if it is there."""
+        transition = self._table.find(self.state, event)
+        if transition is not None:
+            self._enter(transition, now)
+
+    def _enter(self, transition: Transition, now: float) -> None:
         self.state = transition.target
         # A transition without a wait keeps the earlier deadline, so a peer cannot extend it by going in circles.
         if transition.wait is not None:
             self.deadlines.begin(transition.wait, now, self.seconds(transition.wait))
-
-    def fire_if_allowed(self, event: Event, now: float) -> None:
-        """Follow a transition that only renews a wait, if it is there."""
-        if self.allows(event):
-            self.fire(event, now)
 
     def wait_for(self, wait: Wait, now: float, name: str = "") -> None:
         """Begin a wait beside the phase."""

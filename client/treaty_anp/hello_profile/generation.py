@@ -14,7 +14,8 @@ well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec import structs
 
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
@@ -70,7 +71,7 @@ class Generation:
         if agreement.protocol_hash not in (None, protocol_hash):
             what = agreement.uri or "The agreed text"
             return self.failed(Refused(SessionCode.HASH_MISMATCH, f"{what} has another hash than what was agreed on."))
-        self._core.agree(replace(agreement, protocol_hash=protocol_hash))
+        self._core.agree(structs.replace(agreement, protocol_hash=protocol_hash))
         self.own = True
         announced: list[Action] = [say(CodeGeneration("generated"))] if self._announces else []
         return [*announced, *(self._go_on(now) if self.peer else [])]

@@ -24,14 +24,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec import structs
 
 from treaty_consensus import canonical
+from treaty_consensus.codes import CanonicalCode
 from treaty_consensus.did import parse_did, parse_key_id
-from treaty_consensus.errors import Malformed, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError, Unavailable
 from treaty_io.codes import HelloCode, SessionCode
 from treaty_io.errors import code_in
 
@@ -115,8 +116,7 @@ class _Hello(msgspec.Struct, frozen=True, rename="camel"):
     verification_method: Any = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hello:
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
     """One Hello. `source_did` is its sender's, `destination_did` its receiver's. Each is "" where the sender leaves it out, and
     so are the ids.
 
@@ -137,7 +137,7 @@ class Hello:
     candidate_protocols: tuple[str, ...] = ()
     selected_protocol: str | None = None
     selected_protocol_hash: str | None = None
-    candidate_roles: Mapping[str, str] = field(default_factory=dict)
+    candidate_roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     role: str = ""
     peer_role: str = ""
 
@@ -169,17 +169,23 @@ class Hello:
             "random": self.random,
             "verificationMethod": {"id": self.key_id} if self.key_id is not None else None,
         }
-        text = canonical.dumps({name: item for name, item in value.items() if item is not None}).decode()
+        present = {name: item for name, item in value.items() if item is not None}
+        encoded = canonical.dumps(present)
         # This side sends nothing that it would refuse itself.
-        parse(text, self.type)
-        return text
+        if len(encoded) > MAX_HELLO:
+            raise TooLarge(CanonicalCode.TOO_LARGE, f"This Hello has {len(encoded)} bytes; at most {MAX_HELLO} are read.")
+        _read(present, self.type)
+        return encoded.decode()
 
 
 def parse(text: str | bytes, expected: HelloType) -> Hello:
     """Parse a Hello of the `expected` type. Raises `TooLarge`, `Malformed` (`hello.*`, `canonical.*`, `did.*`) or `Refused`
     (`hello.version`)."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-    value = canonical.parse_json(data, limit=MAX_HELLO, name="Hello", floats=True)
+    return _read(canonical.parse_json(data, limit=MAX_HELLO, name="Hello", floats=True), expected)
+
+
+def _read(value: object, expected: HelloType) -> Hello:
     try:
         hello = msgspec.convert(value, _Hello)
     except msgspec.ValidationError as error:
@@ -192,7 +198,8 @@ def parse(text: str | bytes, expected: HelloType) -> Hello:
         if did:
             parse_did(did)
     meta = hello.meta_protocol
-    parsed = Hello(
+    is_source = expected == "sourceHello"
+    return Hello(
         type=expected,
         message_id=hello.message_id or "",
         session_id=hello.session_id or "",
@@ -203,16 +210,12 @@ def parse(text: str | bytes, expected: HelloType) -> Hello:
         random=hello.random,
         key_id=_own_key(hello),
         used_protocol_hash=_usable_hash(meta.used_protocol_hash, meta.protocol_hash),
-    )
-    if expected == "sourceHello":
-        candidates = _matching(meta.candidate_protocols or (), _URI)[:MAX_CANDIDATES]
-        return replace(parsed, candidate_protocols=candidates, candidate_roles=meta.candidate_roles or {})
-    return replace(
-        parsed,
-        selected_protocol=meta.selected_protocol,
-        selected_protocol_hash=_usable_hash(meta.selected_protocol_hash),
-        role=meta.role or "",
-        peer_role=meta.peer_role or "",
+        candidate_protocols=_matching(meta.candidate_protocols or (), _URI)[:MAX_CANDIDATES] if is_source else (),
+        candidate_roles=(is_source and meta.candidate_roles) or {},
+        selected_protocol=None if is_source else meta.selected_protocol,
+        selected_protocol_hash=None if is_source else _usable_hash(meta.selected_protocol_hash),
+        role="" if is_source else meta.role or "",
+        peer_role="" if is_source else meta.peer_role or "",
     )
 
 
@@ -239,9 +242,9 @@ class Provided(NamedTuple):
     role: str = ""
     peer_roles: tuple[str, ...] = ()
 
-    def admits(self, said: str) -> bool:
+    def admits(self, role: str) -> bool:
         """Return whether a peer may have this role, "" for one that says none."""
-        return not (said and self.role) or said in self.peer_roles
+        return not (role and self.role) or role in self.peer_roles
 
 
 UNAVAILABLE = Provided("", False)
@@ -263,7 +266,7 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
     # A peer of the source gets only the names that it knows.
     unread = [] if CALL_CONTEXT in hello.capabilities else [CALL_CONTEXT, GREASE_PREFIX]
     unread += [] if PROTOCOL_PUBLISHED in hello.capabilities else [PROTOCOL_PUBLISHED]
-    answer = replace(
+    answer = structs.replace(
         own,
         capabilities=tuple(name for name in own.capabilities if not name.startswith(tuple(unread))),
         session_id=hello.session_id or own.session_id,
@@ -289,12 +292,12 @@ def choose(own: Hello, hello: Hello, provides: Mapping[str, Provided]) -> tuple[
         raise _misfit(ready[0], provides[ready[0]], roles[ready[0]])
     uri = fitting[0]
     provided, role = provides[uri], roles.get(uri, "")
-    answer = replace(answer, role=provided.role, peer_role=role)
+    answer = structs.replace(answer, role=provided.role, peer_role=role)
     if uri in remembered:
-        return replace(answer, used_protocol_hash=offered), Agreement(uri, offered, True, peer_role=role)
+        return structs.replace(answer, used_protocol_hash=offered), Agreement(uri, offered, True, peer_role=role)
     # Never as `usedProtocolHash`: by the source that confirms an offered hash, and the peer would speak at once.
     agreed = Agreement(uri, provided.protocol_hash, False, peer_role=role)
-    return replace(answer, selected_protocol=uri, selected_protocol_hash=provided.protocol_hash), agreed
+    return structs.replace(answer, selected_protocol=uri, selected_protocol_hash=provided.protocol_hash), agreed
 
 
 def validate_answer(own: Hello, hello: Hello, known_uri: str) -> Agreement | None:
@@ -329,14 +332,14 @@ def _with_roles(own: Hello, hello: Hello, agreement: Agreement) -> Agreement:
         raise Refused(
             SessionCode.ROLE, f"In {agreement.uri} this side is {role}, and the other side takes it for {hello.peer_role}."
         )
-    return replace(agreement, peer_role=hello.role)
+    return structs.replace(agreement, peer_role=hello.role)
 
 
-def _misfit(uri: str, known: Provided, said: str) -> Refused:
+def _misfit(uri: str, provided: Provided, role: str) -> Refused:
     return Refused(
         SessionCode.ROLE,
-        f"In {uri} the agent that answers is {known.role}, which speaks with {' or '.join(known.peer_roles) or 'no role'}. "
-        f"The agent that connects is {said}.",
+        f"In {uri} the agent that answers is {provided.role}, which speaks with {' or '.join(provided.peer_roles) or 'no role'}. "
+        f"The agent that connects is {role}.",
         fix=ROLE_FIX,
     )
 

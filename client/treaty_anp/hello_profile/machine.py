@@ -22,8 +22,9 @@ for its next message; of several before it the last counts, so that there is one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import NamedTuple, Unpack
+
+from msgspec import structs
 
 from treaty_consensus.errors import Malformed, Refused, TooLarge, TreatyError
 from treaty_consensus.printable import printable
@@ -82,7 +83,7 @@ class Machine(Core):
         natural: bool = False,
         recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(own, timeouts, limits, self._guards())
+        super().__init__(own, timeouts, limits, self._is_met)
         self.recorder, self.drawn = recorder, list[str]()
         self.provides, self.known_uri = provides or {}, known_uri
         self._negotiates, self._natural, self._told = negotiates, natural, 0
@@ -140,7 +141,7 @@ class Machine(Core):
     @property
     def accepts_input(self) -> bool:
         """False while the driver should not read on: the inbox is full, and only this side's work is lacking."""
-        if not self.application.is_full or not self._generation.peer:
+        if not self.application.inbox.is_full or not self._generation.peer:
             return True
         return self._exchange.waits_for_peer or self._tests.waits_for_peer or self._repairs.waits_for_peer
 
@@ -408,14 +409,18 @@ class Machine(Core):
         self.application.drop()
         return super().end(event, error)
 
-    def _guards(self) -> Mapping[Guard, Callable[[], bool]]:
-        return {
-            Guard.NOTHING_PROPOSED: lambda: not self.is_initiator and not self._exchange.said,
-            Guard.NATURAL_RESPONDER: lambda: not self.is_initiator and self.is_natural,
-            Guard.TESTS_MAY_COME: lambda: self._tests.may_come,
-            Guard.TESTS_RUN: lambda: self.deadlines.is_in(Wait.TESTS),
-            Guard.IDLE: lambda: self.deadlines.is_in(Wait.IDLE),
-        }
+    def _is_met(self, guard: Guard) -> bool:
+        match guard:
+            case Guard.NOTHING_PROPOSED:
+                return not self.is_initiator and not self._exchange.said
+            case Guard.NATURAL_RESPONDER:
+                return not self.is_initiator and self.is_natural
+            case Guard.TESTS_MAY_COME:
+                return self._tests.may_come
+            case Guard.TESTS_RUN:
+                return self.deadlines.is_in(Wait.TESTS)
+            case Guard.IDLE:
+                return self.deadlines.is_in(Wait.IDLE)
 
 
 class WaitingMessage(NamedTuple):
@@ -465,11 +470,6 @@ class ApplicationMessages:
         self._outbox = MessageQueue(frames=limits.waiting_frames, size=limits.waiting_bytes)
         self._early, self._known_reader = 0, known_reader
         self._announced: CallMetadata | None = None
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further message of the peer can be kept."""
-        return self.inbox.is_full
 
     def send(self, payload: bytes, early: bool, metadata: CallMetadata | None, now: float) -> list[Action]:
         """Send a message, or keep it until the session runs. See `commands.Send`."""
@@ -552,4 +552,4 @@ def _later(kept: WaitingMessage, now: float) -> CallMetadata | None:
     metadata = kept.metadata
     if metadata is None or metadata.timeout is None:
         return metadata
-    return replace(metadata, timeout=max(metadata.timeout - round(1000 * (now - kept.at)), 0))
+    return structs.replace(metadata, timeout=max(metadata.timeout - round(1000 * (now - kept.at)), 0))

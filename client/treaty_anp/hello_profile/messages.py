@@ -43,7 +43,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -87,8 +86,7 @@ _Uri: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[!-~]{1,512}\Z")]
 _Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9.-]{1,64}\Z")]
 
 
-@dataclass(frozen=True)
-class CodeGeneration:
+class CodeGeneration(msgspec.Struct, frozen=True):
     """The code for the agreed protocol is ready, or could not be made; an error ends the session. `reason`: the code of the
     error, or ""; only this implementation sends it."""
 
@@ -96,8 +94,7 @@ class CodeGeneration:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class ProtocolNegotiation:
+class ProtocolNegotiation(msgspec.Struct, frozen=True):
     """A candidate protocol, or the answer to one. `candidate_protocols`: its full text, which an acceptance repeats.
     `retry_after`: of a rejection, the seconds after which a negotiation may be begun again; None if it is not said."""
 
@@ -108,8 +105,7 @@ class ProtocolNegotiation:
     retry_after: int | None = None
 
 
-@dataclass(frozen=True)
-class TestCasesNegotiation:
+class TestCasesNegotiation(msgspec.Struct, frozen=True):
     """Test cases for the agreed protocol, or the answer to them."""
 
     status: NegotiationStatus
@@ -117,16 +113,14 @@ class TestCasesNegotiation:
     modification_summary: str | None = None
 
 
-@dataclass(frozen=True)
-class FixErrorNegotiation:
+class FixErrorNegotiation(msgspec.Struct, frozen=True):
     """A description of an error in the peer's messages, or its answer: accepted, or rejected with a reason."""
 
     status: NegotiationStatus
     error_description: str
 
 
-@dataclass(frozen=True)
-class NaturalLanguageNegotiation:
+class NaturalLanguageNegotiation(msgspec.Struct, frozen=True):
     """A question or its answer, in natural language. `message_id`: 1 to 128 characters, the question's in the answer too."""
 
     type: Literal["REQUEST", "RESPONSE"]
@@ -134,8 +128,7 @@ class NaturalLanguageNegotiation:
     message: str
 
 
-@dataclass(frozen=True)
-class ReportProposed:
+class ReportProposed(msgspec.Struct, frozen=True):
     """Asks the peer to sign the payload of a report about this session; `signature` is that of its proposer's `key_id`."""
 
     payload: bytes
@@ -143,30 +136,26 @@ class ReportProposed:
     signature: bytes
 
 
-@dataclass(frozen=True)
-class ReportSigned:
+class ReportSigned(msgspec.Struct, frozen=True):
     """The answer to a proposal that holds: the signature of `key_id` over it."""
 
     key_id: str
     signature: bytes
 
 
-@dataclass(frozen=True)
-class ReportRefused:
+class ReportRefused(msgspec.Struct, frozen=True):
     """The answer to a proposal that is not signed, and why."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class ProtocolPublished:
+class ProtocolPublished(msgspec.Struct, frozen=True):
     """A document that this session negotiates, or speaks, is published at `uri`. A claim: the receiver compares the hashes."""
 
     uri: str
 
 
-@dataclass(frozen=True)
-class TracedMessage:
+class TracedMessage(msgspec.Struct, frozen=True):
     """An application message behind the metadata of its call, in one frame."""
 
     metadata: CallMetadata

@@ -31,7 +31,7 @@ from treaty_io.network.hosts import Network
 from ..protocols.store import Store
 from ..registries.api import RegistryClient
 from ..registries.trust import RegistryName
-from .cluster import Cluster
+from .cluster import WorkerCluster
 from .constitution import ConstitutionHistory
 from .mirror import Mirror
 from .parallel_verification import ParallelVerifier, Workers
@@ -147,10 +147,10 @@ async def audit(
     mirror = Mirror(folder, trusted, evidence)
     # Other anchors change results of all epochs, so nothing of such a replay is another one's.
     snapshots = Snapshots(folder, own_key) if own_key is not None and options.anchors is None else None
-    async with RegistryClient(registry.base_url, network) as client:
+    async with RegistryClient(registry.base_url, network) as client, client.advising():
         signed = await mirror.update(client, lambda done, total: progress("mirror", done, total))
         blobs = _Blobs(Store(folder), client, asyncio.get_running_loop())
-        workers: Workers = Cluster(options.dask) if options.dask else ParallelVerifier()
+        workers: Workers = WorkerCluster(options.dask) if options.dask else ParallelVerifier()
         with ReplayStore(folder) as scratch, workers:
             is_wanted = snapshots is not None and options.topic is None and not options.from_start
             resumed = snapshots.resume(registry.origin, mirror, evidence, scratch) if snapshots and is_wanted else None
@@ -182,7 +182,7 @@ async def audit(
             return _reported(run, signed, _known(replay.facts, options.anchors or ()), begun)
 
 
-def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ...], begun: int) -> AuditReport:
+def _reported(run: AuditedReplay, signed: SignedCheckpoint, keys: tuple[str, ...], begun: int) -> AuditReport:
     decisions = tuple(run.decisions)
     return AuditReport(
         signed.checkpoint.origin,
@@ -191,7 +191,7 @@ def _reported(run: AuditedReplay, signed: SignedCheckpoint, known: tuple[str, ..
         decisions,
         run.witnesses,
         run.newest,
-        known,
+        keys,
         run.is_open,
         run.constitution,
         begun,

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Cluster:
+class WorkerCluster:
     """The workers at a scheduler's address, as a context manager. Safe for threads.
 
     Every method raises `Unavailable` (`audit.failed`) when the scheduler or too many workers fail.
@@ -41,7 +41,7 @@ class Cluster:
         self.ahead = _BUNDLES_PER_WORKER
         """Bundles to check ahead."""
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> WorkerCluster:
         with naming_extras("cluster"):
             import distributed
         connect: Any = distributed.Client  # it has no types

@@ -49,18 +49,18 @@ class ConstitutionHistory(msgspec.Struct):
     in_force: Parameters | None = None
     pending: Parameters | None = None
 
-    def announce(self, index: int, made: Statement, body: Parameters, facts: Facts) -> None:
+    def announce(self, index: int, statement: Statement, body: Parameters, facts: Facts) -> None:
         """Note parameters. `facts`: those after their leaf."""
         log = log_of(facts)
         changes = changes_between(self.in_force, body) if self.in_force else ()
-        amendment = Amendment(made.id, index, log.time, "pending", changes=changes)
+        amendment = Amendment(statement.id, index, log.time, "pending", changes=changes)
         for before in self.amendments:
             if before.state == "pending":
                 before.state = "dropped"
         self.amendments.append(amendment)
-        if log.parameters == made.id:
+        if log.parameters == statement.id:
             amendment.state, amendment.epoch, self.in_force = "in force", log.epoch, body
-        elif log.announced == made.id:
+        elif log.announced == statement.id:
             constitution = find(facts, CONSTITUTION, ConstitutionFact)
             amendment.holds, self.pending = constitution.holds if constitution else None, body
         else:  # equal to those in force, so it took another one back

@@ -248,13 +248,13 @@ class Mirror:
     def _path(self, tile: Tile | Bundle) -> Path:
         return self._folder / tile.path.removeprefix("/")
 
-    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint, kept: Path | None) -> Untrusted:
+    def _wrong_root(self, computed: bytes, signed: SignedCheckpoint, evidence: Path | None) -> Untrusted:
         fix = f"Move {self._folder} away and mirror the log anew. If that succeeds, the log showed two histories. Keep both."
         return Untrusted(
             MirrorCode.ROOT,
             f"The first {signed.checkpoint.size} entries have the root {computed.hex()}, the log signed "
             f"{signed.checkpoint.root.hex()} for them.",
-            fix=fix_for(kept) if kept else fix,
+            fix=fix_for(evidence) if evidence else fix,
         )
 
     def _damaged(self, why: str) -> Untrusted:

@@ -108,22 +108,22 @@ def share(part: str | int, whole: str | int) -> str:
     return f"{tenths // 10}.{tenths % 10} %"
 
 
-def reported(document: str, name: str, found: ReportedPairs) -> str:
+def reported(document: str, name: str, reports: ReportedPairs) -> str:
     """Return the sentences on a document that is no candidate: its pairs, and the missing ones."""
-    pairs = sorted(found.by_document.get(document, ()))
-    least = "" if found.is_whole else "at least "
+    pairs = sorted(reports.by_document.get(document, ()))
+    least = "" if reports.is_whole else "at least "
     listed = "; ".join(escaped(" with ".join(pair)) for pair in pairs[:_SHOWN_PAIRS])
     more = f"; and {len(pairs) - _SHOWN_PAIRS} more" if len(pairs) > _SHOWN_PAIRS else ""
     pairs_text = f"{least}{len(pairs)} {_pairs(len(pairs))}: {listed}{more}" if pairs else "no pair of agents"
-    missing = found.needed - len(pairs)
+    missing = reports.needed - len(pairs)
     fate = (
         f"{missing} more {_pairs(missing)} must report it before the epoch closes"
         if missing > 0
         else "that is enough, if these agents have weight when the epoch closes"
     )
-    idle = found.idle.get(document, 0)
+    idle = reports.idle.get(document, 0)
     keyed = f" (Not counted: {idle} {_pairs(idle)} with a did:key.)" if idle else ""
-    return f"{name} was reported by {pairs_text}. A candidate needs {found.needed} pairs: {fate}.{keyed}"
+    return f"{name} was reported by {pairs_text}. A candidate needs {reports.needed} pairs: {fate}.{keyed}"
 
 
 def _sentence(missing: Missing, transcript: Transcript, names: Names) -> str:

@@ -109,8 +109,8 @@ def _strength(vote: VoteInfo, voting: VotingInfo) -> int:
     """Return D(a) · ρ(b), in units of 1 / ONE."""
     if voting.electorate != "open" or vote.cast is None or vote.since is None or voting.horizon_epochs < 1:
         return ONE
-    age, held = max(voting.epoch - vote.cast, 0), max(voting.epoch - vote.since, 0)
-    return decay(age, voting.horizon_epochs) * conviction(held) // ONE
+    age, unchanged = max(voting.epoch - vote.cast, 0), max(voting.epoch - vote.since, 0)
+    return decay(age, voting.horizon_epochs) * conviction(unchanged) // ONE
 
 
 def _command(topic: str, tiers: list[list[str]], voting: VotingInfo) -> str:

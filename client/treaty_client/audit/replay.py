@@ -129,15 +129,15 @@ class AuditedReplay:
         """
         for leaf, verified in zip(leaves, checked.result() if checked else repeat(None, len(leaves)), strict=True):
             index, log = self.replay.size, find(self.replay.facts, LOG, LogFact)
-            taken = self._append(leaf, verified)
+            entry = self._append(leaf, verified)
             self._remember_root()
-            self.leaves[taken.type if isinstance(taken, Statement) else "sigstore"] += 1
-            if isinstance(taken, Statement):
-                self._look_at(index, taken)
+            self.leaves[entry.type if isinstance(entry, Statement) else "sigstore"] += 1
+            if isinstance(entry, Statement):
+                self._look_at(index, entry)
                 # At the first decision of an epoch: all of its leaves precede it.
-                if self.stamped and log is not None and isinstance(taken.body, Decision) and not log.remaining:
-                    self.left_out += self._omissions(taken.body, log)
-            self.taken(index, leaf, taken)
+                if self.stamped and log is not None and isinstance(entry.body, Decision) and not log.remaining:
+                    self.left_out += self._omissions(entry.body, log)
+            self.taken(index, leaf, entry)
         return self.replay.size
 
     def _append(self, leaf: bytes, verified: Verified | None) -> Taken:
@@ -150,18 +150,18 @@ class AuditedReplay:
                 return verified.statement
         return self.replay.append(leaf)
 
-    def _look_at(self, index: int, made: Statement) -> None:
-        match made.body:
+    def _look_at(self, index: int, statement: Statement) -> None:
+        match statement.body:
             case Genesis() | Rotation():
                 self._learn_keys()
                 self._opened = log_of(self.replay.facts).opened
             case Parameters():
-                self.is_open |= made.body.reputation is not None
-                self.constitution.announce(index, made, made.body, self.replay.facts)
+                self.is_open |= statement.body.reputation is not None
+                self.constitution.announce(index, statement, statement.body, self.replay.facts)
             case Decision():
-                self._note_decision(index, made.id, made.body)
+                self._note_decision(index, statement.id, statement.body)
             case Report() | Ballot():
-                self._hear(index, made.body.seen_checkpoint)
+                self._hear(index, statement.body.seen_checkpoint)
 
     def check_keys(self) -> LogKeys:
         """Return the keys of the replayed log. Raises `Untrusted` (`audit.fork`) unless they lead to the trusted one."""
@@ -244,14 +244,14 @@ class AuditedReplay:
             and self._carries_this_log(each.statement, body.input.size)
         }
         statements = [each.statement for each in sought.values()]
-        owed = admissible(facts, log, body.electorate, statements, body.input.size)
-        return [LeftOut(sought[verified.statement.leaf], body.epoch, body.input) for verified in owed]
+        due = admissible(facts, log, body.electorate, statements, body.input.size)
+        return [LeftOut(sought[verified.statement.leaf], body.epoch, body.input) for verified in due]
 
-    def _carries_this_log(self, made: Statement, size: int) -> bool:
+    def _carries_this_log(self, statement: Statement, size: int) -> bool:
         """Tell whether the checkpoint that a statement carries, if its type has one, is of the first `size` leaves."""
-        if not isinstance(made.body, Report | Ballot):
+        if not isinstance(statement.body, Report | Ballot):
             return True
-        seen = self._open(made.body.seen_checkpoint)
+        seen = self._open(statement.body.seen_checkpoint)
         # A registry refuses any other, rightly.
         return seen is not None and seen.checkpoint.size <= size and self._root_at(seen.checkpoint.size) == seen.checkpoint.root
 

@@ -143,9 +143,9 @@ def _built(project: Project, file: str) -> Iterator[ProjectProblem]:
         yield ProjectProblem(file, "", error)
 
 
-def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
-    for path, content in (found.sources or {}).items():
-        file = f"{found.folder}/{path}"
+def _syntax_problems(project: ProjectFiles) -> Iterator[ProjectProblem]:
+    for path, content in (project.sources or {}).items():
+        file = f"{project.folder}/{path}"
         if not path.endswith(".py"):
             continue
         try:
@@ -157,11 +157,11 @@ def _syntax_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
             yield ProjectProblem(file, "", Refused(ClientHandlerCode.FAILED, f"{file} does not parse: {error}."))
 
 
-def _role_problems(found: ProjectFiles) -> Iterator[ProjectProblem]:
-    roles = (found.manifest or {}).get("roles")
+def _role_problems(project: ProjectFiles) -> Iterator[ProjectProblem]:
+    roles = (project.manifest or {}).get("roles")
     if not isinstance(roles, dict):
         return
-    for name, role in ((vector.name, role) for vector in found.vectors for role in vector.roles):
+    for name, role in ((vector.name, role) for vector in project.vectors for role in vector.roles):
         if role not in roles:
             fault = f"role = {role!a:.80} is not a role of {MANIFEST}."
             error = Refused(VectorCode.FORM, fault, fix=f"The roles are {', '.join(map(str, roles))}.")

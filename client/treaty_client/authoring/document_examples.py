@@ -57,9 +57,9 @@ def call_examples(vectors: Iterable[Vector]) -> Mapping[str, list[Value]]:
             for tag, effect in step.effects:
                 if tag == "return" and not effect.get("error"):
                     name, first = begun.pop(str(effect["call"]), ("", 0))
-                    taken = messages[first:]
-                    if name and 0 < len(taken) <= _MAX_MESSAGES and all(map(_is_short, taken)):
-                        examples.setdefault(name, taken)
+                    excerpt = messages[first:]
+                    if name and 0 < len(excerpt) <= _MAX_MESSAGES and all(map(_is_short, excerpt)):
+                        examples.setdefault(name, excerpt)
     return examples
 
 

@@ -110,10 +110,10 @@ def _project_files(new: NewProtocol) -> dict[str, str]:
     parts = {TOML: project_head(new)}
     if new.form == "python":
         parts[TOML] += _filled((TEMPLATES / "handler.toml").read_text(encoding="utf-8"), new)
-    of_kind, chosen = TEMPLATES / new.kind, TEMPLATES / new.kind / new.form
-    texts = {path: (folder / path).read_text(encoding="utf-8") for folder, path in ((of_kind, DOCUMENT), (chosen, MANIFEST))}
+    of_kind, of_form = TEMPLATES / new.kind, TEMPLATES / new.kind / new.form
+    texts = {path: (folder / path).read_text(encoding="utf-8") for folder, path in ((of_kind, DOCUMENT), (of_form, MANIFEST))}
     # Both forms speak the same messages, so one set of vectors holds for both.
-    for folder in (chosen / "handler", of_kind / "vectors"):
+    for folder in (of_form / "handler", of_kind / "vectors"):
         if folder.is_dir():
             for file in sorted(folder.iterdir(), key=lambda file: file.name):
                 # Sources have another ending here, so that no tool takes them for modules of this package.

@@ -21,11 +21,11 @@ def stale_paragraph(prose: str, manifest: Manifest) -> str | None:
     for kind in sorted((folder for folder in TEMPLATES.iterdir() if folder.is_dir()), key=lambda folder: folder.name):
         written = map(_joined, (kind / "document.md").read_text(encoding="utf-8").split("\n\n"))
         # Not a heading, a mark, or a text that is filled in.
-        kept = [text for text in written if text in paragraphs and text[:1] not in ("#", "<", "@")]
-        if kept and any(_is_same(manifest, template) for template in _manifests(kind)):
-            fitting.update(kept)
+        paragraphs_left = [text for text in written if text in paragraphs and text[:1] not in ("#", "<", "@")]
+        if paragraphs_left and any(_is_same(manifest, template) for template in _manifests(kind)):
+            fitting.update(paragraphs_left)
         else:
-            stale += kept
+            stale += paragraphs_left
     return next((paragraphs[text] for text in stale if text not in fitting), None)
 
 

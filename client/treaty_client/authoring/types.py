@@ -35,9 +35,9 @@ def is_identifier(text: str) -> bool:
 class Names:
     """Give distinct identifiers for texts."""
 
-    def __init__(self, taken: Sequence[str] = ()) -> None:
-        """`taken`: identifiers that the module uses itself."""
-        self._taken = {*_RESERVED, *taken}
+    def __init__(self, used: Sequence[str] = ()) -> None:
+        """`used`: identifiers that the module uses itself."""
+        self._taken = {*_RESERVED, *used}
 
     def new(self, *parts: str) -> str:
         """Return a new identifier that resembles the parts, in the form of a class name."""

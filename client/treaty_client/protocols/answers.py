@@ -16,17 +16,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
-from packaging.version import InvalidVersion, Version
 
-from treaty_consensus import __version__, canonical
+from treaty_consensus import canonical
 from treaty_consensus.codes import CheckpointCode, RegistryCode
-from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, TreatyError, Untrusted
+from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, TooLarge, Untrusted
 from treaty_consensus.kinds import Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io import durable
@@ -56,7 +55,6 @@ _MAX_CONTRADICTIONS = 64
 
 
 _log = logging.getLogger(__name__)
-_E = TypeVar("_E", bound=TreatyError)
 
 
 class ProvenAnswer(NamedTuple):
@@ -92,15 +90,9 @@ class Answers:
         """Ask a registry about a topic. Raises `NotFound`, `VerificationFailed` and `Unavailable`."""
         return await self._ask(origin, lambda client, since: client.topic_bundle(topic, since=since), topic=topic)
 
-    async def advised(self, origin: str, error: _E) -> _E:
-        """Return the error. Where it is `registry.newer`, its fix names the release that the registry recommends, if it does."""
-        if error.code == RegistryCode.NEWER:
-            # A sentence for a person: without an answer, or with one that is no version, the error says enough.
-            with suppress(TreatyError, InvalidVersion):
-                clients = (await self._client(origin).log()).clients
-                if clients is not None and (recommended := Version(clients.recommended[:40])) > Version(__version__):
-                    error.fix = f"Upgrade to {recommended}, as this registry recommends: pip install --upgrade treaty-agents"
-        return error
+    def advising(self, origin: str) -> AbstractAsyncContextManager[None]:
+        """Return `RegistryClient.advising` of a registry."""
+        return self._client(origin).advising()
 
     def check_again(self, verified: VerifiedProtocol) -> None:
         """Compare a verified protocol with the leaves seen and the lock changed since. Raises `VerificationFailed`, step 9 or 10.

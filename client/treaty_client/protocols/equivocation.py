@@ -78,6 +78,9 @@ def keep(folder: Path, proof: Equivocation) -> Path:
     return path
 
 
-def fix_for(kept: Path) -> str:
+def fix_for(evidence: Path) -> str:
     """Return the advice for a stored proof."""
-    return f"{kept} proves to every reader that this log signed two histories: treaty equivocation FILE. Send it to its operator."
+    return (
+        f"{evidence} proves to every reader that this log signed two histories: treaty equivocation FILE. "
+        "Send it to its operator."
+    )

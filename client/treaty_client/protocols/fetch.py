@@ -79,7 +79,7 @@ Progress = Callable[[Step, str], None]
 _log = logging.getLogger(__name__)
 
 
-def _silent(step: Step, said: str) -> None:
+def _silent(step: Step, text: str) -> None:
     """Ignore the progress."""
 
 
@@ -185,10 +185,8 @@ class Fetcher:
                 return cached_protocol
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
             later = None if accept_change else self._afterwards
-            try:
+            async with self._answers.advising(uri.origin):
                 verified = await self._verify(uri, name, expected, progress, compare=later is not None)
-            except TreatyError as error:
-                raise await self._answers.advised(uri.origin, error) from error.__cause__
             # After all steps: code that a step refused is never in the lock.
             if later is None:
                 await asyncio.to_thread(self._keeper.keep, uri, verified, accept_change)

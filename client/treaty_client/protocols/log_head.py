@@ -75,7 +75,7 @@ class LogHead:
 
     async def _compare(self, seen: SignedCheckpoint, signed: SignedCheckpoint) -> None:
         try:
-            await self._check_consistency(*sorted((seen, signed), key=lambda known: known.checkpoint.size))
+            await self._check_consistency(*sorted((seen, signed), key=lambda head: head.checkpoint.size))
         except VerificationFailed as error:
             raise await self.documented(error) from error.__cause__
 

@@ -127,12 +127,10 @@ class Topics:
         return views
 
     async def _topic_at(self, origin: str, topic: str) -> TopicView:
-        try:
+        async with self._answers.advising(origin):
             answer = await self._answers.topic(origin, topic)
             with taking(Step.STATEMENTS):
                 view = view_topic(answer.bundle, topic, answer.evidence, self._policy.constitutions.get(origin))
-        except TreatyError as error:
-            raise await self._answers.advised(origin, error) from error.__cause__
         try:
             await asyncio.to_thread(self._cache.put, origin, view, answer.data)
         except OSError as error:  # a cache: the next connection asks again

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
+from packaging.version import InvalidVersion, Version
 
-from treaty_consensus import canonical
-from treaty_consensus.codes import StatementCode
+from treaty_consensus import __version__, canonical
+from treaty_consensus.codes import RegistryCode, StatementCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.note import MAX_NOTE_BYTES
@@ -140,6 +142,20 @@ class RegistryClient:
     async def log(self) -> LogInfo:
         """Return the registry's description of its log: for display, and to show a key before it is trusted."""
         return await self._json("/log", LogInfo)
+
+    @asynccontextmanager
+    async def advising(self) -> AsyncIterator[None]:
+        """Let a `registry.newer` of the block name the release that this registry recommends, if it does."""
+        try:
+            yield
+        except TreatyError as error:
+            if error.code == RegistryCode.NEWER:
+                # A sentence for a person: without an answer, or with one that is no version, the error says enough.
+                with suppress(TreatyError, InvalidVersion):
+                    clients = (await self.log()).clients
+                    if clients is not None and (recommended := Version(clients.recommended[:40])) > Version(__version__):
+                        error.fix = f"Upgrade to {recommended}, as this registry recommends: pip install --upgrade treaty-agents"
+            raise
 
     async def checkpoint(self) -> bytes:
         """Return the newest checkpoint, a signed note."""

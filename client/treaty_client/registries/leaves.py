@@ -22,11 +22,11 @@ class SeenLeaf:
     checkpoint: bytes
 
     @classmethod
-    def of(cls, made: Statement, index: int, proof: tuple[bytes, ...], checkpoint: bytes) -> SeenLeaf:
+    def of(cls, statement: Statement, index: int, proof: tuple[bytes, ...], checkpoint: bytes) -> SeenLeaf:
         """Create it from a statement that is parsed already."""
-        leaf = cls(index, made.leaf, proof, checkpoint)
+        leaf = cls(index, statement.leaf, proof, checkpoint)
         # Parsed already: the cached property need not parse it again. A frozen dataclass allows this through its dictionary only.
-        vars(leaf)["statement"] = made
+        vars(leaf)["statement"] = statement
         return leaf
 
     @cached_property
@@ -35,9 +35,9 @@ class SeenLeaf:
         return statement.read(self.leaf)
 
 
-def subjects_of(made: Statement) -> tuple[str, ...]:
+def subjects_of(statement: Statement) -> tuple[str, ...]:
     """Return the names under which a statement is remembered; none if no bundle must hold it."""
-    body = made.body
+    body = statement.body
     match body:
         case Identity():
             return (f"identity/{body.did}",)
@@ -54,22 +54,22 @@ def subjects_of(made: Statement) -> tuple[str, ...]:
     return ()
 
 
-def takes_back(made: Statement) -> bool:
+def takes_back(statement: Statement) -> bool:
     """Return whether a publisher yanks or revokes with it, or may do so."""
-    body = made.body
+    body = statement.body
     if isinstance(body, Newer):
         return body.kind == "status"
     return isinstance(body, Status) and body.state in NEGATIVE_STATES
 
 
-def place_of(made: Statement) -> str | None:
+def place_of(statement: Statement) -> str | None:
     """Return the place in which a newer statement replaces an older one, or None if no statement replaces it."""
-    body = made.body
+    body = statement.body
     match body:
         case Grant() | Newer(kind="grant"):
             return f"grant/{body.namespace}/{body.to}"
         case Status() | Newer(kind="status"):
-            return f"status/{body.uri}/{made.author.text}/{body.wheel or ''}"
+            return f"status/{body.uri}/{statement.author.text}/{body.wheel or ''}"
         case Decision() | Newer(kind="decision"):
             return f"decision/{body.topic}"
         case Parameters() | Newer(kind="parameters"):

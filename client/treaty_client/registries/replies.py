@@ -247,7 +247,8 @@ class Reach(Reply, frozen=True):
 
 
 class Clients(Reply, frozen=True):
-    """The releases of agents that a registry names: `least` is the oldest that works with it. A hint, which nothing signs."""
+    """The releases of agents, as PEP 440 versions: `least` is the oldest that can fetch, publish and report at a registry. A
+    hint, which nothing signs."""
 
     least: str
     recommended: str

@@ -38,18 +38,18 @@ async def confirm(client: RegistryClient, head: LogHead, identity: Identity, *, 
     if identity.key_id in listed:
         raise Conflict(StatementCode.EXISTS, f"{origin} knows {identity.key_id} already.")
     # The newest kept key that the log knows: the log may have missed some rotations.
-    former = next((pair for pair in reversed(identity.kept) if listed.get(pair.id) == encode_multikey(pair.public)), None)
-    if former is None:
+    old_key = next((pair for pair in reversed(identity.kept) if listed.get(pair.id) == encode_multikey(pair.public)), None)
+    if old_key is None:
         raise Refused(ClientIdentityCode.ROTATE, f"{origin} knows none of the kept keys of {identity.did}.")
-    testimony = await client.testimony(identity.did, former.id)
+    testimony = await client.testimony(identity.did, old_key.id)
     # The registry wrote the draft, so it is checked before the old key signs it.
-    draft = _checked(testimony, identity, former, origin)
+    draft = _checked(testimony, identity, old_key, origin)
     operator = canonical.b64decode(testimony.sig, limit=64)
-    signed = draft.seal({testimony.keyid: operator, former.id: former.private.sign(draft.signing_input)})
+    signed = draft.seal({testimony.keyid: operator, old_key.id: old_key.private.sign(draft.signing_input)})
     return await head.submit(signed)
 
 
-def _checked(testimony: Testimony, identity: Identity, former: KeyPair, origin: str) -> Draft:
+def _checked(testimony: Testimony, identity: Identity, old_key: KeyPair, origin: str) -> Draft:
     """Return the draft for the old key to sign: this DID has the new key and no other, in this log."""
     try:
         payload = canonical.b64decode(testimony.payload, limit=MAX_PAYLOAD)
@@ -60,7 +60,7 @@ def _checked(testimony: Testimony, identity: Identity, former: KeyPair, origin: 
     body, new = drafted.body, Key(identity.key_id, encode_multikey(identity.public_key))
     # The new key and no other: with a second key in the draft, the registry would get one that speaks for this DID.
     names = isinstance(body, IdentityBody) and body.did == identity.did and body.keys == (new,)
-    expected = tuple(sorted((testimony.keyid, former.id)))
+    expected = tuple(sorted((testimony.keyid, old_key.id)))
     if not names or drafted.log != origin or drafted.by != expected or operator.text == identity.did:
-        raise Malformed(ClientRegistryCode.ANSWER, f"The registry asks {former.id} to sign another key than {identity.key_id}.")
+        raise Malformed(ClientRegistryCode.ANSWER, f"The registry asks {old_key.id} to sign another key than {identity.key_id}.")
     return Draft(payload, expected)

@@ -115,14 +115,16 @@ class Publisher:
         for problem in () if is_agreed else document_problems(project, package):
             raise problem.error
         # Asked first, so that a repeated run after a crash finds the document that it logged.
-        found = await self._found(uri, project)
-        if found is None and package is not None and (compared := await self._compared(uri, package)) is not None:
+        publication = await self._found(uri, project)
+        if publication is None and package is not None and (compared := await self._compared(uri, package)) is not None:
             yield compared
             _check_line(uri, parse_protocol_uri(compared.uri), compared.changes)
         if dry_run:
-            yield found or Published("unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash)
+            yield publication or Published(
+                "unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash
+            )
             return
-        yield found or await self._publish_document(uri, project)
+        yield publication or await self._publish_document(uri, project)
         if wheel is not None:
             async for done in self._publish_handler(uri, project, *wheel):
                 yield done
@@ -174,10 +176,10 @@ class Publisher:
         assert isinstance(body, Handler)
         old = read_wheel(body.filename, await self._client.blob(body.wheel))
         changes = operation_changes(operation_views(old.manifest), operation_views(package.manifest))
-        said = (
+        sentence = (
             f"with {before.version}: {len(changes)} of its operations differ" if changes else f"with {before.version}: no change"
         )
-        return Published("compared", str(before), said, old.digest, changes=tuple(changes))
+        return Published("compared", str(before), sentence, old.digest, changes=tuple(changes))
 
     async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
         assert project.handler is not None

@@ -191,18 +191,18 @@ class LogTail:
             return
         dated = keys.open(before.note)
         if signed.time is not None and dated.time is not None and signed.time > dated.time:
-            size, former = signed.checkpoint.size, before.checkpoint.size
+            size, old_size = signed.checkpoint.size, before.checkpoint.size
             raise VerificationFailed(
                 Step.CHECKPOINT,
                 WatchCode.SHRUNK,
-                f"The log has {size} leaves, and had {former} at an earlier time by its own clock.",
+                f"The log has {size} leaves, and had {old_size} at an earlier time by its own clock.",
                 "Keep both checkpoints, and ask the operator where the other leaves are.",
                 evidence=(before.note, signed.note),
             )
 
 
-def _keys_proven(known: LogKeys, leaves: list[tuple[int, bytes]]) -> LogKeys:
+def _keys_proven(keys: LogKeys, leaves: list[tuple[int, bytes]]) -> LogKeys:
     try:
         return proven_keys(leaves)
     except TreatyError as error:
-        raise no_genesis(known) from error
+        raise no_genesis(keys) from error

@@ -164,8 +164,8 @@ class Caller:
         if count > 0:
             open_call.granted += count
             effects.append(self._send(operation.forms["more"], number, {"count": count}))
-        owed = open_call.granted > open_call.received
-        return [SetTimer(name=number, seconds=operation.timeout if owed else None), *effects]
+        waits = open_call.granted > open_call.received
+        return [SetTimer(name=number, seconds=operation.timeout if waits else None), *effects]
 
     def _end(self, number: str, failure: Failure | None) -> list[Effect]:
         open_call = self.waiting[number]

@@ -66,13 +66,13 @@ def _choice(alternatives: Value) -> list[str]:
     """Return the names of members of which a schema requires one, or nothing if it says something else."""
     if not isinstance(alternatives, list):
         return []
-    chosen = []
+    members = []
     for alternative in alternatives:
         names = _texts(alternative.get("required")) if isinstance(alternative, dict) and len(alternative) == 1 else []
         if len(names) != 1:
             return []
-        chosen += names
-    return chosen
+        members += names
+    return members
 
 
 def _texts(value: Value) -> list[str]:

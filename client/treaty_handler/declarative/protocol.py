@@ -33,8 +33,8 @@ class OperationForms:
         self.timeout = float(declared.get("timeout", 0))
         self.window: int = declared.get("window", _DEFAULT_WINDOW)
         self.codes = _COMMON | {int(code) for code in declared.get("errors", {})}
-        chosen = {"request": "response", "stream": "item", "event": "event"}[self.kind]
-        form_kinds = {"request", "error", "cancel", chosen} if self.kind == "request" else {chosen}
+        reply = {"request": "response", "stream": "item", "event": "event"}[self.kind]
+        form_kinds = {"request", "error", "cancel", reply} if self.kind == "request" else {reply}
         if self.kind == "stream":
             form_kinds = {"request", "item", "end", "error", "more", "cancel"}
         written = messages.get(name, messages.get("*", {}))

@@ -8,9 +8,9 @@ ended. If each were set up as it is accepted, everybody would wait for all of th
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,7 +19,7 @@ from ..network.turns import asker_at
 from ..task_set import TaskSet
 from .rounds import Rounds
 
-# In a row. Other work of the loop comes between.
+# In a row. Other work of the loop comes between: the selector tells again that there are more.
 _ACCEPTS = 64
 # Seconds without an accept after one that failed: no file is free, and the next one would fail as well.
 _RETRY = 1.0
@@ -41,40 +41,62 @@ class Accepting:
     ) -> None:
         """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
-        self._accepting = [self._begin(each) for each in listening]
+        self._loop, self._listening = asyncio.get_running_loop(), list(listening)
         self._waiting = TaskSet[None]()
         self.port = int(listening[0].getsockname()[1])
+        for each in listening:
+            each.setblocking(False)
+            self._begin(each)
 
     def close(self) -> None:
         """Accept no further ones. Those that were accepted go on."""
-        for accepting in self._accepting:
-            accepting.cancel()
+        while self._listening:
+            listening = self._listening.pop()
+            if sys.platform != "win32":
+                self._loop.remove_reader(listening)
+            listening.close()
 
     async def aclose(self) -> None:
         """Also end those that are not set up."""
         self.close()
         await self._waiting.cancel()
-        await asyncio.gather(*self._accepting, return_exceptions=True)
 
-    def _begin(self, listening: socket.socket) -> asyncio.Task[None]:
-        task = asyncio.create_task(self._accept(listening))
-        # Not by the task itself: one that is cancelled before its first step runs none, and the port would stay open.
-        task.add_done_callback(lambda _: listening.close())
-        return task
+    def _begin(self, listening: socket.socket) -> None:
+        if listening not in self._listening:
+            return  # it was closed during a pause
+        # A task would register and remove the port for each connection. The event loop of Windows has no other way.
+        if sys.platform == "win32":
+            self._waiting.start(self._accept_each(listening))
+        else:
+            self._loop.add_reader(listening, self._accept, listening)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                for _ in range(_ACCEPTS):
-                    connection, address = await loop.sock_accept(listening)
-                    task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
-                    task.add_done_callback(partial(_end_cancelled, connection))
-                await asyncio.sleep(0)
-            except OSError as error:
-                if error.errno != errno.ECONNABORTED:  # only this connection has failed
-                    _log.warning("A connection was not accepted: %s", error)
-                    await asyncio.sleep(_RETRY)
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            for _ in range(_ACCEPTS):
+                self._take(*listening.accept())
+        except BlockingIOError:  # no further one waits
+            pass
+        except OSError as error:
+            self._loop.remove_reader(listening)
+            self._pause(listening, error)
+
+    async def _accept_each(self, listening: socket.socket) -> None:
+        try:
+            while True:
+                self._take(*await self._loop.sock_accept(listening))
+        except OSError as error:
+            self._pause(listening, error)
+
+    def _pause(self, listening: socket.socket, error: OSError) -> None:
+        only_one = isinstance(error, ConnectionAbortedError)  # this connection alone has failed
+        if not only_one and listening in self._listening:
+            _log.warning("A connection was not accepted: %s", error)
+        self._loop.call_later(0 if only_one else _RETRY, self._begin, listening)
+
+    def _take(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        connection.setblocking(False)
+        task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
+        task.add_done_callback(partial(_end_cancelled, connection))
 
     async def _set_up(self, connection: socket.socket, network: str) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None

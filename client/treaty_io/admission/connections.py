@@ -216,9 +216,9 @@ class ConnectionGuard:
             return 1, since
         return 3 if seen.answers else 2, -seen.idle
 
-    def _excess(self, found: list[_Seen], now: float) -> set[Peer]:
+    def _excess(self, seen_peers: list[_Seen], now: float) -> set[Peer]:
         by_address: defaultdict[str, list[_Seen]] = defaultdict(list)
-        for seen in found:
+        for seen in seen_peers:
             by_address[host_network(seen.peer[0])].append(seen)
         by_site: defaultdict[str, list[_Seen]] = defaultdict(list)
         excess: set[Peer] = set()
@@ -232,7 +232,7 @@ class ConnectionGuard:
         level = _level([*map(len, by_site.values())], self._limits.total)
         excess = excess.union(*(self._surplus(connections, level, now) for connections in by_site.values()))
         # More networks than places: each would keep one.
-        return excess | self._surplus([seen for seen in found if seen.peer not in excess], self._limits.total, now)
+        return excess | self._surplus([seen for seen in seen_peers if seen.peer not in excess], self._limits.total, now)
 
     def _surplus(self, connections: list[_Seen], most: int, now: float) -> set[Peer]:
         surplus = max(0, len(connections) - most)

@@ -147,20 +147,20 @@ class Identity:
             raise Refused(
                 ClientIdentityCode.ROTATE, "A did:key contains its key, so it cannot be rotated.", fix="Use a domain: did:wba."
             )
-        former, binding = KeyPair(self.key_id, self.private_key), self._binding
+        old_key, binding = KeyPair(self.key_id, self.private_key), self._binding
         # The key of a bound DID stays for ever: without it no document of the DID can be proved again.
-        everything = (*self.kept, former)
+        everything = (*self.kept, old_key)
         earlier = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
         # Above every former number: a name that is used twice would let an old signature count under a new key.
         number = 1 + max(_number(pair.id) for pair in everything)
         return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=earlier)
 
-    def supersede(self, former: Identity, path: Path) -> None:
-        """Replace the file of `former` by this identity, its rotation. A crash leaves one of the two. Raises `Conflict` when the
+    def supersede(self, old: Identity, path: Path) -> None:
+        """Replace the file of `old` by this identity, its rotation. A crash leaves one of the two. Raises `Conflict` when the
         file has another content now, and the errors of `load`."""
         # The lock covers check and write: of two rotations one must fail.
         with durable.exclusive(path.with_name(f"{path.name}.lock")):
-            if Identity.load(path)._encoded() != former._encoded():  # compare contents: another key may have the same name
+            if Identity.load(path)._encoded() != old._encoded():  # compare contents: another key may have the same name
                 raise Conflict(ClientIdentityCode.FILE, f"{path} changed since this rotation began.")
             durable.write(path, self._encoded(), mode=0o600)
 

@@ -145,9 +145,9 @@ class DidResolver:
         value: dict[str, Any] = canonical.parse_json(resolved.data, limit=MAX_DID_DOCUMENT, name="DID document")
         return value
 
-    def _remember(self, did: Did, asked: float, outcome: DidDocument | TreatyError) -> None:
+    def _remember(self, did: Did, at: float, outcome: DidDocument | TreatyError) -> None:
         self._bytes += _size(outcome) - _size(self._known.get(did.text, (0.0, None))[1])
-        self._known[did.text] = (asked, outcome)
+        self._known[did.text] = (at, outcome)
         self._known.move_to_end(did.text)
         # Both caps: strangers may choose many small documents or few large ones.
         while len(self._known) > _REMEMBERED or self._bytes > _REMEMBERED_BYTES:

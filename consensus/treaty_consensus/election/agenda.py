@@ -48,13 +48,13 @@ def counted_topics(open_topics: Iterable[str], weights: Mapping[str, int], waiti
     return sorted(heaviest[:half] + longest[: MAX_TOPICS - half])
 
 
-def stand_in(counted: Iterable[str], weights: Mapping[str, int]) -> list[str]:
+def stand_in(topics: Iterable[str], weights: Mapping[str, int]) -> list[str]:
     """Return the topic to decide when nothing changed in any topic; none where none is counted and none has a participant.
 
-    `counted`: from `counted_topics`.
+    `topics`: from `counted_topics`.
     `weights`: from `eligible_weights`.
     """
-    return sorted(set(counted) or weights, key=_heaviest_first(weights))[:1]
+    return sorted(set(topics) or weights, key=_heaviest_first(weights))[:1]
 
 
 def can_have_candidates(evidence: Evidence, counted: CountedReports, epoch: int, parameters: Parameters) -> set[str]:

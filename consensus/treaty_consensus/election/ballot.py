@@ -63,9 +63,9 @@ class CastBallots(NamedTuple):
     age: NDArray[np.int64]
     held: NDArray[np.int64]
 
-    def where(self, chosen: NDArray[np.bool_]) -> CastBallots:
+    def where(self, mask: NDArray[np.bool_]) -> CastBallots:
         """Return the chosen rows."""
-        return CastBallots(*(column[chosen] for column in self))
+        return CastBallots(*(column[mask] for column in self))
 
     def strength(self, horizon: int | None) -> Weights:
         """Return D(a) · ρ(b) of each row."""
@@ -233,7 +233,7 @@ class Count:
 
 def implied_ballots(
     tally: Tally,
-    known: Graph | None,
+    graph: Graph | None,
     before: Mapping[str, Implied],
     epoch: int,
     withdrawn: AbstractSet[str] = frozenset(),
@@ -242,7 +242,7 @@ def implied_ballots(
     """Return the implied ballot of every principal with reports.
 
     `tally`: the reports that count.
-    `known`: the vouches for the counterparties that count; None where all count.
+    `graph`: the vouches for the counterparties that count; None where all count.
     `before`: the implied ballots at the end of the previous epoch.
     `withdrawn`: the documents that all their publishers deprecated or took back.
     `heirs`: document → the one that inherits from it. Both count together against others.
@@ -251,7 +251,7 @@ def implied_ballots(
     place_of = {document: place for place, document in enumerate(estate)}
     inherited = np.array([place_of[heirs.get(document, document)] for document in tally.documents], dtype=np.int64)
     is_withdrawn = np.array([document in withdrawn for document in tally.documents], dtype=bool)
-    led = _leading(tally, known, is_withdrawn, inherited)
+    led = _leading(tally, graph, is_withdrawn, inherited)
     alone = [(document,) for document in tally.documents]
     ballots: dict[str, Implied] = {}
     starts = np.flatnonzero(np.diff(led.principal, prepend=-1)).tolist()
@@ -303,7 +303,7 @@ class _Leading(NamedTuple):
     size: NDArray[np.int64]
 
 
-def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_], inherited: NDArray[np.int64]) -> _Leading:
+def _leading(tally: Tally, graph: Graph | None, is_withdrawn: NDArray[np.bool_], inherited: NDArray[np.int64]) -> _Leading:
     """Return the documents with most counterparties. `inherited`: one number for a document and its heir."""
     pairs, width = tally.agreed, max(len(tally.principals), 1)
     # Of each pair the newest report. It has one that counts in each epoch, so the epochs of its documents differ.
@@ -314,9 +314,9 @@ def _leading(tally: Tally, known: Graph | None, is_withdrawn: NDArray[np.bool_],
     first, second = pair[order[starts]] // width, pair[order[starts]] % width
     principal, other = np.concatenate([first, second]), np.concatenate([second, first])
     document, epoch = np.tile(newest % len(tally.documents), 2), np.tile(newest // len(tally.documents), 2)
-    if known is not None:
-        places = known.places(tally.principals)
-        counts = known.has(places[principal], places[other])
+    if graph is not None:
+        places = graph.places(tally.principals)
+        counts = graph.has(places[principal], places[other])
         principal, document, epoch = principal[counts], document[counts], epoch[counts]
     # One row for each document of a principal: the number of its counterparties, and their newest epoch.
     order = np.lexsort((-epoch, document, principal))
@@ -487,8 +487,8 @@ def count(votes: Votes, candidates: Sequence[str], clusters: Mapping[str, str]) 
     belongs = cells % max(len(names), 1)
     ranking = ranks([votes.rankings[number] for number in used.tolist()], choices)
 
-    def by_cluster(chosen: NDArray[np.bool_]) -> dict[str, int]:
-        rows = chosen[alike]
+    def by_cluster(mask: NDArray[np.bool_]) -> dict[str, int]:
+        rows = mask[alike]
         sums = _sums(weight[rows], belongs[rows], len(names))
         return {names[number]: int(sums[number]) for number in np.flatnonzero(sums).tolist()}
 

@@ -112,11 +112,11 @@ def electorate_of(
         weights = {principal: ONE for principal in ages if principal not in barred}
         clusters = {principal: principal for principal in weights}
         return Electorate(directory, identities_root, weights, clusters, begun=begun)
-    chosen = terms.anchors if anchors is None else anchors
+    anchors_in_force = terms.anchors if anchors is None else anchors
     # Who named an anchor meant its owner of then. The share of a lapsed one is dropped, as that of an absent one is.
-    lapsed = {anchor for anchor in chosen if anchors is None and begun.get(anchor, -1) > named}
+    lapsed = {anchor for anchor in anchors_in_force if anchors is None and begun.get(anchor, -1) > named}
     vouched = _vouches(evidence, epoch, tuple(ages), terms, horizon, begun)
-    seeds = seed(vouched, chosen)
+    seeds = seed(vouched, anchors_in_force)
     seeds[[place for place in vouched.places([*lapsed]).tolist() if place >= 0]] = 0
     trusted, flows, trust_cap = bounded_trust(
         vouched,
@@ -128,7 +128,7 @@ def electorate_of(
         rule=parameters.rule,
     )
     weighed = base_weight(trusted, trust_cap, np.array(list(ages.values()), dtype=np.int64), terms.mature_epochs)
-    clusters = provenance.clusters(vouched, flows, [anchor for anchor in chosen if anchor not in lapsed])
+    clusters = provenance.clusters(vouched, flows, [anchor for anchor in anchors_in_force if anchor not in lapsed])
     weights = {
         principal: weight
         for principal, weight in zip(vouched.principals, weighed.tolist(), strict=True)
@@ -141,7 +141,7 @@ def electorate_of(
         identities_root,
         weights,
         {principal: clusters[principal] for principal in weights},
-        tuple(sorted(chosen)),
+        tuple(sorted(anchors_in_force)),
         dict(zip(vouched.principals, trusted.tolist(), strict=True)),
         ages,
         trust_cap,

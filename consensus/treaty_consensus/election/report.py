@@ -228,8 +228,8 @@ class _Rows(NamedTuple):
     row: Column
     pair: Column
 
-    def where(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> _Rows:
-        return _Rows(self.row[chosen], self.pair[chosen])
+    def where(self, mask: NDArray[np.bool_] | NDArray[np.intp]) -> _Rows:
+        return _Rows(self.row[mask], self.pair[mask])
 
 
 class SavedReports(msgspec.Struct, frozen=True, array_like=True):

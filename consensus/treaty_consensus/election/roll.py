@@ -81,11 +81,11 @@ def roll(
 
 def _fitting(entries: Iterable[object], size: int) -> list[bytes]:
     """Return the first entries, encoded, that fit into `size` bytes of a JSON array, with a comma for each."""
-    taken = []
+    fitting = []
     for entry in entries:
         encoded = canonical.dumps(entry)
         size -= len(encoded) + 1
         if size < 0:
             break
-        taken.append(encoded)
-    return taken
+        fitting.append(encoded)
+    return fitting

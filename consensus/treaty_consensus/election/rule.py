@@ -165,20 +165,20 @@ def in_order(
             voters[document].append(number)
             score[document] += approval.weight
     placed = [0] * len(relevant)
-    chosen: list[str] = []
+    order: list[str] = []
     # A bound on the work: a place costs a pass over all documents.
-    while len(eligible) > places and rest and len(chosen) < 2 * places:
+    while len(eligible) > places and rest and len(order) < 2 * places:
         # `max` takes the first of equals, and `rest` is sorted by strength.
         best = max(rest, key=lambda document: score[document])
         rest.remove(best)
-        chosen.append(best)
+        order.append(best)
         for number in voters[best]:
             documents, weight = relevant[number]
             placed[number] += 1
             less = weight // placed[number] - weight // (placed[number] + 1)
             for document in documents:
                 score[document] -= less
-    return chosen + rest
+    return order + rest
 
 
 def field_of(
@@ -189,8 +189,8 @@ def field_of(
     `order`: the eligible documents, from `in_order`.
     """
     # The incumbent always stays in the field: only its own conditions end it.
-    chosen = [*([incumbent] if incumbent else []), *order][: parameters.max_candidates]
-    return tuple(sorted(chosen, key=lambda document: supports[document].index or 0))
+    members = [*([incumbent] if incumbent else []), *order][: parameters.max_candidates]
+    return tuple(sorted(members, key=lambda document: supports[document].index or 0))
 
 
 def incumbent_of(states: Mapping[str, DocumentState]) -> str | None:

@@ -139,10 +139,10 @@ def _reached(several: Mapping[str, Sequence[str]], tally: Tally, weights: Mappin
     # The newest epoch of a user in a line comes first, and in it the newest document: numbers follow publication.
     order = np.lexsort((-document, -epoch, line[document], principal))
     user = principal[order] * max(len(several), 1) + line[document[order]]
-    chosen = order[np.flatnonzero(np.diff(user, prepend=-1))]
+    firsts = order[np.flatnonzero(np.diff(user, prepend=-1))]
     weighed = np.array([weights.get(name, 0) for name in tally.principals], dtype=np.uint64)
     sums = np.zeros(len(names), dtype=np.uint64)
-    np.add.at(sums, document[chosen], weighed[principal[chosen]])
+    np.add.at(sums, document[firsts], weighed[principal[firsts]])
     reached: dict[str, dict[str, int]] = {}
     for name, weight in zip(names, sums.tolist(), strict=True):
         reached.setdefault(owner[name], {})[name] = weight
@@ -154,10 +154,10 @@ def _version(documents: Sequence[str], deprecated: Iterable[str], users: Mapping
     active = [document for document in documents if document not in deprecated]
     total, actives = (sum(users.get(document, 0) for document in some) for some in (documents, active))
     # Deprecation alone must not move everyone: the publisher could name a document that nobody speaks.
-    chosen = active if active and share * actives >= total else documents
-    whole, reached = sum(users.get(document, 0) for document in chosen), 0
-    for document in reversed(chosen):
+    line = active if active and share * actives >= total else documents
+    whole, reached = sum(users.get(document, 0) for document in line), 0
+    for document in reversed(line):
         reached += users.get(document, 0)
         if reached and 2 * reached >= whole:
             return document
-    return chosen[0]
+    return line[0]

@@ -270,13 +270,13 @@ def _role(name: str, value: object, operations: Mapping[str, Operation], interfa
         names = fields[key]
         if not isinstance(names, list) or len(names) > MAX_OPERATIONS:
             raise _malformed(f"{where}.{key} is not a list of operations")
-        chosen = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
+        selected = {item: operations[item] for item in names if isinstance(item, str) and item in operations}
         if unknown := [item for item in names if not isinstance(item, str) or item not in operations]:
             operation_names = ", ".join(operations)
             raise _malformed(f"{where}.{key} names {ascii(unknown[0])[:80]}, which is no operation; there are {operation_names}")
-        if len(chosen) != len(names):
+        if len(selected) != len(names):
             raise _malformed(f"{where}.{key} names an operation twice")
-        listed.append(MappingProxyType(chosen))
+        listed.append(MappingProxyType(selected))
     return Role(name, _text(fields["peer"], f"{where}.peer"), listed[0], listed[1], peers == _MANY)
 
 

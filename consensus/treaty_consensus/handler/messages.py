@@ -117,14 +117,14 @@ def parse_messages(value: object, operations: Mapping[str, DeclaredOperation], i
         with_absent := [form for forms in written.values() for form in forms.values() if form.absent]
     ):
         raise _refused(f'{with_absent[0].where} has the slot {_ABSENT}, which needs "interface": {_ABSENT_INTERFACE}')
-    chosen = {name: _of_operation(operation, written) for name, operation in operations.items()}
+    forms_of = {name: _of_operation(operation, written) for name, operation in operations.items()}
     if len(written) > len(operations.keys() & written.keys()) + (EVERY in written):
         raise _refused(f"messages names {min(written.keys() - operations.keys() - {EVERY})!a}, which is no operation")
-    _check_told_apart([(operations[name], kind, form) for name, forms in chosen.items() for kind, form in forms.items()])
+    _check_told_apart([(operations[name], kind, form) for name, forms in forms_of.items() for kind, form in forms.items()])
     return MappingProxyType(
         {
             name: MappingProxyType({kind: MappingProxyType(dict(form.template)) for kind, form in forms.items()})
-            for name, forms in chosen.items()
+            for name, forms in forms_of.items()
         }
     )
 

@@ -39,12 +39,12 @@ class Node:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the lines that it writes from now on, to its "done" or its end."""
-        found: list[dict[str, Any]] = []
+        events: list[dict[str, Any]] = []
         for line in self._stdout:
-            found.append(json.loads(line))
-            if "done" in found[-1]:
+            events.append(json.loads(line))
+            if "done" in events[-1]:
                 break
-        return found
+        return events
 
     def end(self) -> list[dict[str, Any]]:
         """End it, and return the rest of its lines."""
@@ -83,8 +83,8 @@ def compared(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
                 count[json.dumps(event[side], sort_keys=True)] += 1
     sent, received = sides["sent"], sides["received"]
     intact = {key: number <= min(sent[key], received[key]) for key, number in (sent | received).items()}
-    found = [{**json.loads(key), "intact": intact[key]} for key in (sent | received).elements()]
-    return sorted(found, key=lambda each: (each["from"], each["to"], each["mode"], each["sha256"]))
+    rows = [{**json.loads(key), "intact": intact[key]} for key in (sent | received).elements()]
+    return sorted(rows, key=lambda each: (each["from"], each["to"], each["mode"], each["sha256"]))
 
 
 def show(report: dict[str, Any]) -> None:

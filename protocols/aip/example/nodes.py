@@ -59,8 +59,8 @@ def tell(**event: Any) -> None:
 def note(side: str, sender: str, receiver: str, items: list[ContentItem]) -> None:
     """Tell which contents one node sent to another, or received from it."""
     for item in items:
-        found = {"text": item.text, "image": item.image, "audio": item.audio}
-        ((mode, content),) = ((mode, content) for mode, content in found.items() if content is not None)
+        contents = {"text": item.text, "image": item.image, "audio": item.audio}
+        ((mode, content),) = ((mode, content) for mode, content in contents.items() if content is not None)
         data = content.encode() if isinstance(content, str) else content
         about = {"from": sender, "to": receiver, "mode": mode, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         tell(**{side: about | ({"text": content} if mode == "text" else {})})
@@ -109,7 +109,7 @@ async def singer(agent: Agent) -> None:
 
 async def ask(agent: Agent, receiver: str, *texts: str) -> list[ContentItem]:
     """Ask another agent, one inquiry after the other, with the last one stop the session; the contents of all answers."""
-    session, found = await agent.create_agent_client(receiver), list[ContentItem]()
+    session, items = await agent.create_agent_client(receiver), list[ContentItem]()
     for text in texts:
         note("sent", agent.agent_id, receiver, agent.create_content_items(text))
         # A session begins with START_QUEST, so its only inquiry is not the one that stops it.
@@ -117,9 +117,9 @@ async def ask(agent: Agent, receiver: str, *texts: str) -> list[ContentItem]:
         await agent.submit_inquiry(session, receiver, text, session_status=SessionStatus.STOP_QUEST if stops else None)
         message = await agent.receive_feedback(session, receiver)
         note("received", receiver, agent.agent_id, message.content)
-        found += message.content
+        items += message.content
     await agent.close_agent_client(session, receiver)
-    return found
+    return items
 
 
 async def editor(agent: Agent) -> None:
@@ -148,8 +148,8 @@ async def run(name: str, gateway: str) -> None:
         node = await Agent(ANY_PORT, name, output_mode=list(Mode), skills=[AgentSkill(name, AGENTS[name].__doc__ or "")]).start()
         await node.register_to_gateway(gateway)
     else:
-        made = Tool.creat_function_tool(average, ANY_PORT) if name == "average" else Tool(ANY_PORT, "draw")
-        node = await (made if name == "average" else made.set_process_request_handler(draw)).start()
+        tool = Tool.creat_function_tool(average, ANY_PORT) if name == "average" else Tool(ANY_PORT, "draw")
+        node = await (tool if name == "average" else tool.set_process_request_handler(draw)).start()
         await node.register_to_gateway(gateway)
     tell(address=node.address)
     try:

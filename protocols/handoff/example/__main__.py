@@ -55,8 +55,8 @@ class TerminalOutput:
         self._console.print("\nThe flow, without personal data", style="bold")
         for number, entry in enumerate(entries, 1):
             data = {name: value for name, value in entry["payload"]["data"].items() if isinstance(value, str | int)}
-            shown = [f"{name}={value}" for name, value in data.items() if name != "in_reply_to" and value != HIDDEN]
-            line = "  ".join([entry["payload"]["handoff_type"], *shown])
+            members = [f"{name}={value}" for name, value in data.items() if name != "in_reply_to" and value != HIDDEN]
+            line = "  ".join([entry["payload"]["handoff_type"], *members])
             self._console.print(f"{number:2} {entry['from']} → {entry['to']}", f"   {line}", sep="\n", markup=False)
 
 
@@ -106,8 +106,8 @@ def _open_folder() -> Iterator[Path]:
 async def _tell(process: Process, output: Output) -> None:
     assert process.stdout is not None
     async for line in process.stdout:
-        said = json.loads(line)
-        output.said(said["agent"], said["text"])
+        entry = json.loads(line)
+        output.said(entry["agent"], entry["text"])
 
 
 async def _end(deployment: Deployment) -> None:

@@ -76,8 +76,8 @@ def told(history: list[dict[str, Any]]) -> dict[str, Any]:
     for message in history:
         if message["instruct_content"] is not None:
             orders[message["instruct_content"]["task"]].append(message["cause_by"])
-    counted = Counter(" → ".join(order) for order in orders.values())
-    return {"history": len(history), "by_cause": Counter(message["cause_by"] for message in history), "orders": counted}
+    order_counts = Counter(" → ".join(order) for order in orders.values())
+    return {"history": len(history), "by_cause": Counter(message["cause_by"] for message in history), "orders": order_counts}
 
 
 def show(result: dict[str, Any], console: Console) -> None:

@@ -25,10 +25,10 @@ from .content_worker import (
     HEADER,
     MAX_READING,
     MAX_VERDICT,
-    Accepted,
+    AcceptedContent,
     Check,
     Read,
-    Reading,
+    ReadContent,
     Rejected,
     check_job,
     decode_verdict,
@@ -37,7 +37,7 @@ from .content_worker import (
 
 _BOOT = "import sys; sys.path[:] = sys.argv[4:]; from treaty_registry.admission.content_worker import main; main()"
 _log = structlog.get_logger(__name__)
-_V = TypeVar("_V", Accepted, Reading)
+_V = TypeVar("_V", AcceptedContent, ReadContent)
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ class ContentProcess:
         Raises the errors of `check_contents`. Raises `Refused` (`content.too-costly`) when the check used up its processor time
         or memory, and `Unavailable` (`registry.busy`) when the process ended or timed out for another reason.
         """
-        return (await self._run(check_job(body, dict(contents)), Accepted, MAX_VERDICT)).facts
+        return (await self._run(check_job(body, dict(contents)), AcceptedContent, MAX_VERDICT)).facts
 
     async def read(self, job: Read) -> bytes:
         """Run a reader in the process, and return its result, encoded as MessagePack. Raises its errors and those of `check`."""
-        return bytes((await self._run(job, Reading, MAX_READING)).value)
+        return bytes((await self._run(job, ReadContent, MAX_READING)).value)
 
     async def _run(self, job: Check | Read, expected: type[_V], limit: int) -> _V:
         try:

@@ -61,13 +61,13 @@ class Read(msgspec.Struct, frozen=True, tag="read"):
     contents: list[bytes]
 
 
-class Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
+class AcceptedContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accepted"):
     """The verdict that the contents follow the rules of the statement's type. `facts`: of a handler."""
 
     facts: HandlerFacts | None
 
 
-class Reading(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
+class ReadContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="read"):
     """The result of a reader, still encoded."""
 
     value: msgspec.Raw
@@ -98,9 +98,9 @@ def encode_job(job: Check | Read) -> bytes:
     return _frame(job)
 
 
-def decode_verdict(payload: bytes) -> Accepted | Reading | Rejected:
+def decode_verdict(payload: bytes) -> AcceptedContent | ReadContent | Rejected:
     """Decode the payload of a verdict frame. Raises `msgspec.DecodeError` when it has another form."""
-    return msgspec.msgpack.decode(payload, type=Accepted | Reading | Rejected)
+    return msgspec.msgpack.decode(payload, type=AcceptedContent | ReadContent | Rejected)
 
 
 def main() -> None:
@@ -133,12 +133,12 @@ def main() -> None:
             os._exit(EXHAUSTED)
 
 
-def _judge(payload: bytes) -> Accepted | Reading | Rejected:
+def _judge(payload: bytes) -> AcceptedContent | ReadContent | Rejected:
     job = msgspec.msgpack.decode(payload, type=Check | Read)
     try:
         if isinstance(job, Read):
-            return Reading(msgspec.Raw(msgspec.msgpack.encode(READERS[job.kind](job.name, *job.contents))))
-        return Accepted(check_contents(msgspec.msgpack.decode(job.body, type=_KINDS[job.kind]), job.contents))
+            return ReadContent(msgspec.Raw(msgspec.msgpack.encode(READERS[job.kind](job.name, *job.contents))))
+        return AcceptedContent(check_contents(msgspec.msgpack.decode(job.body, type=_KINDS[job.kind]), job.contents))
     # Only errors about the contents are verdicts. Any other exception ends the process; the parent then answers
     # `registry.busy`.
     except (Malformed, TooLarge, Refused) as error:

@@ -94,15 +94,15 @@ class FairQueue:
         return self._working.total()
 
     @asynccontextmanager
-    async def turn(self, source: str, wanted: int, *, begun: bool = False) -> AsyncIterator[int]:
+    async def turn(self, source: str, count: int, *, begun: bool = False) -> AsyncIterator[int]:
         """Wait for a turn for the network of the IP address `source`. Yields the number of leaves to work on in the block: from
-        1 to `wanted`.
+        1 to `count`.
 
         `begun`: the rest of a submission that had a turn already; it goes to the front of its network's line and is never
         refused. All others raise `Unavailable` (`code`) at once when they would wait longer than `PATIENCE`.
         """
         network = site_network(source)
-        granted = await self._enter(network, wanted, begun)
+        granted = await self._enter(network, count, begun)
         try:
             yield granted
         finally:
@@ -127,15 +127,15 @@ class FairQueue:
         finally:
             self._working[network] += 1
 
-    async def _enter(self, network: str, wanted: int, begun: bool) -> int:
+    async def _enter(self, network: str, count: int, begun: bool) -> int:
         if not begun:
-            self._check_patience(network, wanted)
-        turn = _Turn(wanted)
+            self._check_patience(network, count)
+        turn = _Turn(count)
         line = self._lines.setdefault(network, deque())
         # The rest of a submission goes first: some of its leaves are logged, and its sender waits for all answers
         # together.
         line.insert(0 if begun else len(line), turn)
-        self._waiting += wanted
+        self._waiting += count
         self._serve()
         try:
             # A timeout as well: if the work in front hangs, those behind it must not. Submissions that have begun are not ended.
@@ -148,13 +148,13 @@ class FairQueue:
             self._forget(network, turn)
             raise
 
-    def _check_patience(self, network: str, wanted: int) -> None:
+    def _check_patience(self, network: str, count: int) -> None:
         line = self._lines.get(network, ())
         # Nothing waits, so there is no wait to estimate.
         if not self._waiting:
             return
         sharing = len(self._lines) + (0 if line else 1)
-        own, everybody = sum(turn.wanted for turn in line) + wanted, self._waiting + wanted
+        own, everybody = sum(turn.wanted for turn in line) + count, self._waiting + count
         # At most everything that waits goes first; with turns, at most the own line once for each line.
         seconds = min(everybody, own * sharing) / self.capacity
         # Half of the queue for one network: a flood must leave the others a place in it.

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus.admit import tenure_after
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import StatementCode
@@ -26,7 +27,7 @@ from treaty_consensus.statement import Verified
 from treaty_io.network.did_documents import DidDocument
 
 from ..codes import RegistryIdentityCode
-from ..keys import Operator, Testimony
+from ..keys import Operator
 from ..log import tables as log_tables
 from ..storage.postgres import Pool
 from .uploads import Uploads

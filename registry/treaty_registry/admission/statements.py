@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+from treaty_client.registries.replies import Testimony
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
 from treaty_consensus.codes import ParametersCode, ProtocolCode, PublishCode, StatementCode
@@ -36,7 +37,6 @@ from treaty_io.network.turns import asking_for
 from ..catalogue.handler_facts import HandlerFacts
 from ..catalogue.statuses import check_choices
 from ..codes import RegistryBlobCode
-from ..keys import Testimony
 from ..log.seen_checkpoints import SeenCheckpoints
 from ..storage.postgres import Pool
 from .content_checker import ContentChecker

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from treaty_client.registries.replies import Digest, Index, Reach
+from treaty_client.registries.replies import Clients, Digest, Index, Reach
 from treaty_consensus.grease import GREASE
 from treaty_consensus.kinds import Electorate
 
@@ -230,13 +230,6 @@ class StandingView(msgspec.Struct, frozen=True):
     standing: str
     credits: list[CreditView]
     next: str | None
-
-
-class Clients(msgspec.Struct, frozen=True):
-    """The releases of agents, as PEP 440 versions: `least` is the oldest that can fetch, publish and report here. A hint."""
-
-    least: str
-    recommended: str
 
 
 class LogView(msgspec.Struct, frozen=True):

@@ -114,42 +114,42 @@ class Retrieval:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def page(self, query: Query, known: Uses | None = None) -> Page:
+    async def page(self, query: Query, cache: Uses | None = None) -> Page:
         """Return a page of the protocols found, without yanked and revoked ones. Raises `Malformed`.
 
-        `known`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
+        `cache`: terms that need no look-up. The others are added, so the next page of the same terms need not look them up.
         """
         if query.topic is not None and not is_topic(query.topic):
             raise Malformed(SearchCode.QUERY, "A topic is one to four lower-case names joined by '/'.")
-        words, chosen = search.terms(query.text), facets.words(query.filters)
-        terms = [*words, *(Term(word, False) for word in chosen), Term(f"/{query.topic or ''}", False)]
+        words, facet_words = search.terms(query.text), facets.words(query.filters)
+        terms = [*words, *(Term(word, False) for word in facet_words), Term(f"/{query.topic or ''}", False)]
         number, at = (None, _BEFORE_BEST) if query.cursor is None else _parse_cursor(query.cursor, len(terms) - 1)
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
-        uses = await self._uses(terms, {} if known is None else known)
-        found = [term for term, its in zip(words, uses, strict=False) if its]
-        if not all(uses[len(words) :]) or (words and not found):
+        uses = await self._uses(terms, {} if cache is None else cache)
+        live = [term for term, its in zip(words, uses, strict=False) if its]
+        if not all(uses[len(words) :]) or (words and not live):
             return Page([], None)
         first = self._lead(query, uses)
-        if number == len(terms) or (number is None and found and (len(found) > 1 or first >= len(words))):
-            return await self._ranked(query, dict(zip(terms, uses, strict=True)), found, first, at if number else BEFORE_ALL)
+        if number == len(terms) or (number is None and live and (len(live) > 1 or first >= len(words))):
+            return await self._ranked(query, dict(zip(terms, uses, strict=True)), live, first, at if number else BEFORE_ALL)
         # The client may change a cursor, and a word that led may be gone.
         number = first if number is None or not uses[number] else number
         leads = uses[number]
         if not _can_lead(leads):  # it could lead at the previous page: continue with its most used words
             leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
-        results, following = await self._walk(query, found, number, list(leads), at)
+        results, following = await self._walk(query, live, number, list(leads), at)
         at_most = len(results) if query.cursor is None and following is None else min(_postings(its) for its in uses if its)
         return Page(results, following, "words" if number < len(words) else "newest", at_most)
 
-    async def culprits(self, query: Query, known: Uses) -> list[str]:
+    async def culprits(self, query: Query, cache: Uses) -> list[str]:
         """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some.
 
-        `known`: of the `page` without results.
+        `cache`: of the `page` without results.
         """
         # A few searches of one result. There are no more parts than facets and two.
-        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), known)).protocols]
+        return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), cache)).protocols]
 
     def _lead(self, query: Query, uses: Sequence[Mapping[str, int]]) -> int:
         """Return the number of the term that leads the first page."""
@@ -165,8 +165,8 @@ class Retrieval:
         names = list(uses)
         is_filter = names[lead] not in words
         ranking = Ranking({term: uses[term] for term in words}, list(uses[names[lead]]), is_filter, _postings(uses[names[-1]]))
-        states, chosen = facets.states(query.filters), facets.words(query.filters)
-        rows = await ranking.rows(self._pool, query.topic, states, chosen, at, query.limit + 1)
+        states, facet_words = facets.states(query.filters), facets.words(query.filters)
+        rows = await ranking.rows(self._pool, query.topic, states, facet_words, at, query.limit + 1)
         results = [result(row, row["score"]) for row in rows[: query.limit]]
         more = len(rows) > query.limit
         following = f"{_RANKED}-{rows[query.limit - 1]['score']}-{rows[query.limit - 1]['at_index']}" if more else None
@@ -174,14 +174,14 @@ class Retrieval:
         at_most = min(at_most, sum(_postings(uses[term]) for term in words))
         return Page(results, following, "words", len(results) if query.cursor is None and not more else at_most)
 
-    async def _uses(self, terms: Sequence[Term], known: Uses) -> list[dict[str, int]]:
-        missing = [term for term in dict.fromkeys(terms) if term not in known]
+    async def _uses(self, terms: Sequence[Term], cache: Uses) -> list[dict[str, int]]:
+        missing = [term for term in dict.fromkeys(terms) if term not in cache]
         if missing:
             lasts = [term.text + _LAST if term.prefix else term.text for term in missing]
-            known.update((term, {}) for term in missing)
+            cache.update((term, {}) for term in missing)
             for row in await self._pool.fetch(_USES, [term.text for term in missing], lasts, MAX_COMPLETIONS):
-                known[missing[row["number"] - 1]][row["word"]] = row["uses"]
-        return [known[term] for term in terms]
+                cache[missing[row["number"] - 1]][row["word"]] = row["uses"]
+        return [cache[term] for term in terms]
 
     async def _walk(
         self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]
@@ -196,11 +196,11 @@ class Retrieval:
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
         results: list[SearchResult] = []
         ends: list[tuple[int, int]] = []
-        allowed, chosen = facets.states(query.filters), facets.words(query.filters)
+        allowed, facet_words = facets.states(query.filters), facets.words(query.filters)
         for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
             rows = await self._pool.fetch(
                 _PAGE.format(postings=postings),
-                *(*at, most, search.query(terms) or None, query.topic, better, allowed, chosen, *words),
+                *(*at, most, search.query(terms) or None, query.topic, better, allowed, facet_words, *words),
             )
             for row in rows:
                 at = row["at_place"], row["at_index"]

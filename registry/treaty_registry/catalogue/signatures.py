@@ -38,8 +38,8 @@ def read_signature(bundle: bytes) -> SignatureView:
     try:
         material = value["verificationMaterial"]
         # The one certificate of a bundle v0.3, or the first of the chain of an older one.
-        held = material["certificate"] if "certificate" in material else material["x509CertificateChain"]["certificates"][0]
-        raw = canonical.b64decode(held["rawBytes"], limit=MAX_CERTIFICATE)
+        encoded = material["certificate"] if "certificate" in material else material["x509CertificateChain"]["certificates"][0]
+        raw = canonical.b64decode(encoded["rawBytes"], limit=MAX_CERTIFICATE)
         certificate = x509.load_der_x509_certificate(raw)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         identity = next(str(name.value) for name in names)

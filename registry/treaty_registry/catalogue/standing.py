@@ -133,21 +133,21 @@ class StandingQueries:
             rows = await self._pool.fetch(_CREDITS, row["principal"], since, *at, MAX_CREDITS + 1)
         return await self.view(did, roll, row, rows, MAX_CREDITS)
 
-    async def view(self, did: str, roll: Fields | None, found: Fields | None, rows: Sequence[Fields], most: int) -> StandingView:
+    async def view(self, did: str, roll: Fields | None, values: Fields | None, rows: Sequence[Fields], most: int) -> StandingView:
         """Return the standing of `did` in rows of `ROLL`, `PRINCIPAL` and `CREDITS`, with at most `most` credits."""
         if roll is None:
             return StandingView(did, None, None, None, None, "0", "0", [], None)
         epoch, parameters = roll["epoch"], await self.parameters(roll["parameters"])
         named = epoch, roll["roll"], parameters.electorate
-        if found is None:
+        if values is None:
             return StandingView(did, None, *named, "0", "0", [], None)
         horizon = parameters.horizon_epochs
         unfaded = [row for row in rows if row["epoch"] > epoch - _FADED * horizon]
         terms = await self._load_parameters([row["parameters"] for row in unfaded])
         credits = [_credit(row, terms[row["parameters"]], decay(epoch - row["epoch"], horizon)) for row in unfaded[:most]]
         following = f"{credits[-1].epoch}-{unfaded[most - 1]['place']}" if len(unfaded) > most else None
-        amounts = str(found["weight"] or 0), str(found["standing"] or 0)
-        return StandingView(did, found["principal"], *named, *amounts, credits, following)
+        amounts = str(values["weight"] or 0), str(values["standing"] or 0)
+        return StandingView(did, values["principal"], *named, *amounts, credits, following)
 
     async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""

@@ -17,7 +17,7 @@ from treaty_io.network.hosts import Network
 
 from ..codes import BackupCode, ControlCode
 from ..data_directory import check_log, running_database
-from ..operator.acts import Acts, Caller
+from ..operator.acts import Acts, CommandCaller
 from ..operator.backup import BackedUp, back_up_log
 from ..operator.control import NOT_RUNNING, ask
 from ..operator.newest_head import SignedHeads
@@ -63,7 +63,7 @@ def backup(
         async with running_database(settings) as url:
             report = await back_up_log(settings, url, to)
             async with connect(url) as connection:
-                await Acts(connection).record("backup", (str(to),), Caller.of_this_process())
+                await Acts(connection).record("backup", (str(to),), CommandCaller.of_this_process())
             return report
 
     while True:

@@ -49,34 +49,34 @@ def _status(options: Options) -> RegistryStatus:
     return msgspec.convert(run(ask(options.settings.control, "status")), RegistryStatus)
 
 
-def _rows(found: RegistryStatus) -> Iterator[tuple[str, str]]:
-    yield "registry", f"{found.origin} at {found.base_url}, Treaty {found.version}"
-    yield "writes", "taken" if not found.ready else f"refused ({found.ready}): {found.reason}"
-    yield "leader", "this process" if found.leads else found.leader or "none"
-    yield "signed head", _head(found, found.signed)
-    yield "published head", _head(found, found.published)
-    yield "witnessed head", _head(found, found.witnessed) if found.witnessed else "none"
-    for witness in found.witnesses:
-        state = f"fails: {witness.failure}" if witness.failure else f"{found.signed.size - witness.size} leaves behind"
+def _rows(status: RegistryStatus) -> Iterator[tuple[str, str]]:
+    yield "registry", f"{status.origin} at {status.base_url}, Treaty {status.version}"
+    yield "writes", "taken" if not status.ready else f"refused ({status.ready}): {status.reason}"
+    yield "leader", "this process" if status.leads else status.leader or "none"
+    yield "signed head", _head(status, status.signed)
+    yield "published head", _head(status, status.published)
+    yield "witnessed head", _head(status, status.witnessed) if status.witnessed else "none"
+    for witness in status.witnesses:
+        state = f"fails: {witness.failure}" if witness.failure else f"{status.signed.size - witness.size} leaves behind"
         yield "witness", f"{witness.name}: {state}"
-    yield "backup", _ago(found, found.backup) if found.backup else "none that is known"
-    for name, end in found.certificates.items():
+    yield "backup", _ago(status, status.backup) if status.backup else "none that is known"
+    for name, end in status.certificates.items():
         yield "certificate", f"{name}: until {datetime.fromtimestamp(end, UTC):%Y-%m-%d}"
-    for disk in found.disks:
+    for disk in status.disks:
         yield "disk", f"{disk.purpose}: {disk.free / 1024**3:.1f} GiB free"
-    apart = "" if found.database_clock is None else f", {abs(found.database_clock):.1f} seconds from PostgreSQL's"
-    yield "clock", (f"wrong: {found.clock}" if found.clock else "right") + apart
-    yield "queues", ", ".join(f"{name} {waiting}" for name, waiting in found.queues.items())
-    yield "senders", f"{found.blocked} blocked, {found.quotas} with a quota of their own"
-    yield "contact", found.contact or "none"
+    apart = "" if status.database_clock is None else f", {abs(status.database_clock):.1f} seconds from PostgreSQL's"
+    yield "clock", (f"wrong: {status.clock}" if status.clock else "right") + apart
+    yield "queues", ", ".join(f"{name} {waiting}" for name, waiting in status.queues.items())
+    yield "senders", f"{status.blocked} blocked, {status.quotas} with a quota of their own"
+    yield "contact", status.contact or "none"
 
 
-def _head(found: RegistryStatus, head: HeadStatus) -> str:
-    return f"{head.size} leaves, {_ago(found, head.time)}"
+def _head(status: RegistryStatus, head: HeadStatus) -> str:
+    return f"{head.size} leaves, {_ago(status, head.time)}"
 
 
-def _ago(found: RegistryStatus, time: int) -> str:
-    seconds = max(0, found.now - time)
+def _ago(status: RegistryStatus, time: int) -> str:
+    seconds = max(0, status.now - time)
     for unit, length in _UNITS:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit} ago"

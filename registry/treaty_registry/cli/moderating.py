@@ -16,7 +16,7 @@ from treaty_consensus.errors import Malformed
 
 from ..admission.senders import Sender
 from ..codes import SenderCode
-from ..operator.acts import Acts, Caller, calling_user
+from ..operator.acts import Acts, CommandCaller, calling_user
 from ..operator.largest import SenderList, list_senders
 from ..operator.withdrawals import Reason, Takedown, Withdrawn
 from ..registry import Registry
@@ -159,7 +159,7 @@ async def _ask(settings: Settings, command: str, kind: Any, alone: Any, *argumen
     async def here() -> Any:
         async with Registry.open(settings) as registry:
             result = await alone(registry)
-            await Acts(registry.pool).record(command, arguments, Caller.of_this_process())
+            await Acts(registry.pool).record(command, arguments, CommandCaller.of_this_process())
             return result
 
     return await ask_or(settings, command, kind, here, *arguments)

@@ -20,7 +20,7 @@ from ..operator import maintenance
 from ..operator.control import ask
 from ..operator.decisions import Decided
 from ..operator.newest_head import SignedHeads
-from ..operator.parameters import Announced, Draft, LoggedParameters, ParametersStatus, read_draft
+from ..operator.parameters import Announced, LoggedParameters, ParametersDraft, ParametersStatus, read_draft
 from ..registry import Registry
 from ..settings import Settings, WitnessName
 from ..storage.blobs import BlobStore
@@ -134,7 +134,7 @@ def audit(*, options: Options = Options()) -> int:
     return 1 if report.findings else 0
 
 
-def _announce_parameters(draft: Draft, options: Options) -> None:
+def _announce_parameters(draft: ParametersDraft, options: Options) -> None:
     async def announce() -> Announced:
         async with Registry.open(options.settings) as registry:
             return await registry.announce(draft)

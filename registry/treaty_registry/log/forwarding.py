@@ -47,7 +47,7 @@ PATIENCE = 10.0
 """Seconds for an answer: longer than the leader needs to give a commit up."""
 
 
-class Proposed(msgspec.Struct, array_like=True, frozen=True):
+class ForwardedProposal(msgspec.Struct, array_like=True, frozen=True):
     """A proposal. `keys`: those that its signatures were verified with; None for a Sigstore leaf."""
 
     leaf: bytes
@@ -55,13 +55,13 @@ class Proposed(msgspec.Struct, array_like=True, frozen=True):
     handler: HandlerFacts | None
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True):
+class ForwardedRequest(msgspec.Struct, array_like=True, frozen=True):
     """`node`: the sender, a random name. `number`: greater than in its request before."""
 
     term: int
     node: bytes
     number: int
-    proposals: list[Proposed]
+    proposals: list[ForwardedProposal]
 
 
 class Placed(msgspec.Struct, array_like=True, frozen=True, tag=True):
@@ -81,7 +81,7 @@ class NotPlaced(msgspec.Struct, array_like=True, frozen=True, tag=True):
     fix: str
 
 
-class Answer(msgspec.Struct, array_like=True, frozen=True):
+class ForwardedAnswer(msgspec.Struct, array_like=True, frozen=True):
     """One outcome for each proposal, in their order."""
 
     notes: list[bytes]
@@ -123,7 +123,9 @@ class Forwarding:
         if leader is None or not leader.led or not leader.url:
             raise _no_leader()
         self._number += 1
-        body = msgspec.msgpack.encode(Request(leader.term, self._name, self._number, [_proposed(item) for item in proposals]))
+        body = msgspec.msgpack.encode(
+            ForwardedRequest(leader.term, self._name, self._number, [_proposed(item) for item in proposals])
+        )
         code = self._code(b"request", body)
         try:
             headers = {HEADER: code.hex(), **tracing.headers()}
@@ -140,7 +142,7 @@ class Forwarding:
         if not _equal(reply.headers.get(HEADER, ""), self._code(b"answer", code + content)):
             raise Uncertain()
         try:
-            answer = msgspec.msgpack.decode(content, type=Answer)
+            answer = msgspec.msgpack.decode(content, type=ForwardedAnswer)
             notes = [self._keys().open(note) for note in answer.notes]
             if notes:
                 # Before the answers: a writer that reads here next finds what it wrote.
@@ -171,7 +173,7 @@ class Forwarding:
         if not _equal(code, self._code(b"request", body)):
             raise Unauthorized(NodeCode.REQUEST, "Only the nodes of this registry may send proposals here.")
         try:
-            request = msgspec.msgpack.decode(body, type=Request)
+            request = msgspec.msgpack.decode(body, type=ForwardedRequest)
         except msgspec.DecodeError as error:
             raise Malformed(NodeCode.REQUEST, "This is not a request of a node.", fix="Run one release on all nodes.") from error
         if not self._leader.leads or request.term != self._leader.term:
@@ -193,7 +195,7 @@ class Forwarding:
             else:
                 note = notes.setdefault(outcome.signed.note, len(notes))
                 answers.append(Placed(outcome.index, note, outcome.proof))
-        body = msgspec.msgpack.encode(Answer([*notes], answers))
+        body = msgspec.msgpack.encode(ForwardedAnswer([*notes], answers))
         return body, self._code(b"answer", bytes.fromhex(code) + body).hex()
 
     def _code(self, kind: bytes, body: bytes) -> bytes:
@@ -207,11 +209,11 @@ def _equal(text: str, code: bytes) -> bool:
     return hmac.compare_digest(text.encode(), code.hex().encode())
 
 
-def _proposed(proposal: Proposal) -> Proposed:
-    return Proposed(proposal.leaf, proposal.verified.keys if proposal.verified else None, proposal.handler)
+def _proposed(proposal: Proposal) -> ForwardedProposal:
+    return ForwardedProposal(proposal.leaf, proposal.verified.keys if proposal.verified else None, proposal.handler)
 
 
-def _proposal(item: Proposed) -> Proposal:
+def _proposal(item: ForwardedProposal) -> Proposal:
     # Not verified again: the sender holds the log's key, and its own admission has verified the signatures.
     verified = None if item.keys is None else Verified(statement.parse(item.leaf), item.keys)
     return Proposal(item.leaf, verified, item.handler)

@@ -80,10 +80,10 @@ async def read(connection: Connection) -> Leadership:
     return Leadership(**row, led=not free)
 
 
-async def end(connection: Connection, found: Leadership, silent: float) -> None:
+async def end(connection: Connection, leadership: Leadership, silent: float) -> None:
     """End the connection of a leader that stands still, and so its leadership. Whatever it had not committed is rolled back.
 
     `silent`: seconds after which a process that has the lock, and has not begun its term, stands still too.
     """
-    await connection.execute(_END, found.term, found.backend)
+    await connection.execute(_END, leadership.term, leadership.backend)
     await connection.execute(_END_HOLDER, LEADER, silent)

@@ -116,11 +116,11 @@ class LogReader:
         tiles = await self._tiles(tiles_for(nodes, head.size), head.edge)
         return node_hashes(nodes, head.size, tiles)
 
-    async def _tiles(self, wanted: Collection[Tile], edge: TreeEdge) -> dict[Tile, bytes]:
+    async def _tiles(self, tiles_of: Collection[Tile], edge: TreeEdge) -> dict[Tile, bytes]:
         # The right edge changes with each head. It is read from memory, so readers do not see a later one.
         partial = edge.tiles
-        tiles = {tile: partial[tile] for tile in wanted if tile in partial}
-        stored = [tile for tile in wanted if tile not in partial]
+        tiles = {tile: partial[tile] for tile in tiles_of if tile in partial}
+        stored = [tile for tile in tiles_of if tile not in partial]
         if stored:
             tiles |= await tables.read_tiles(self._pool, stored)
         return tiles

@@ -47,23 +47,23 @@ class TileCopies:
             copy.end()
 
     async def _held(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        held, failure, waiting = 0, None, set(tasks)
+        copies, failure, waiting = 0, None, set(tasks)
         loop = asyncio.get_running_loop()
         end = loop.time() + _PATIENCE
-        while held < self._needed <= held + len(waiting):
+        while copies < self._needed <= copies + len(waiting):
             done, waiting = await asyncio.wait(waiting, timeout=end - loop.time(), return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
             failed = [error for task in done if (error := _error(task))]
-            held += len(done) - len(failed)
+            copies += len(done) - len(failed)
             failure = next(iter(failed), failure)
         if isinstance(failure, Untrusted):
             raise failure
-        if held < self._needed:
+        if copies < self._needed:
             STORE_OUTAGES.labels("copies").inc()
             raise Unavailable(
                 RegistryLogCode.COPIES,
-                f"{held} of the {len(tasks)} stores hold the newest leaves, and receipts promise {self._needed}"
+                f"{copies} of the {len(tasks)} stores hold the newest leaves, and receipts promise {self._needed}"
                 + (f": {str(failure).partition(chr(10))[0][:300]}" if failure else "."),
                 fix="See that the stores of --tiles work. The registry tries again by itself.",
             ) from failure

@@ -87,10 +87,10 @@ class MirrorDirectory:
             raise self._other(mark[0])
         self.name(upstream, mark[1])
 
-    def _other(self, known: RegistryName) -> Conflict:
+    def _other(self, registry: RegistryName) -> Conflict:
         return Conflict(
             SettingsCode.DIRECTORY,
-            f"{self._data} is a mirror of {known.origin}, with the key {known.key}.",
+            f"{self._data} is a mirror of {registry.origin}, with the key {registry.key}.",
             fix="Choose an empty directory for the mirror of another log.",
         )
 

@@ -194,10 +194,10 @@ class Follower:
             raise
         return signed
 
-    def _take(self, index: int, leaf: bytes, taken: Taken) -> None:
+    def _take(self, index: int, leaf: bytes, entry: Taken) -> None:
         # After a restart the tables have the first leaves already.
         if index >= self._tables.edge.size:
-            self._taken.append((index, leaf, taken))
+            self._taken.append((index, leaf, entry))
 
     async def _commit(self) -> None:
         """Store the replayed leaves with their blobs. Nothing is lost when it fails: the next call stores them."""
@@ -208,7 +208,7 @@ class Follower:
         if not self._taken:
             self._facts.stored()
             return
-        statements = [taken for _, _, taken in self._taken if isinstance(taken, Statement)]
+        statements = [entry for _, _, entry in self._taken if isinstance(entry, Statement)]
         # Before the leaves: a statement that is shown has its blobs.
         await self._copier.copy(
             [blob for logged_statement in statements for blob in blobs_of(logged_statement.body)], self._withdrawn
@@ -219,8 +219,8 @@ class Follower:
         self._taken.clear()
         self._withdrew |= any(isinstance(logged_statement.body, Withdrawal) for logged_statement in statements)
 
-    async def _entry(self, index: int, leaf: bytes, taken: Taken) -> Entry:
-        admitted = taken if isinstance(taken, Statement) else None
+    async def _entry(self, index: int, leaf: bytes, entry: Taken) -> Entry:
+        admitted = entry if isinstance(entry, Statement) else None
         facts = await self._handler_facts(admitted.body) if admitted and isinstance(admitted.body, Handler) else None
         return Entry(index, leaf, admitted, self._blobs, facts)
 
@@ -264,10 +264,10 @@ class Follower:
         await asyncio.to_thread(self._directory.show, signed.note)
         self.head = Head(signed, edge)
 
-    def _is_newer(self, signed: SignedCheckpoint, shown: Head) -> bool:
-        shown_head, new_head = (shown.size, shown.time), (signed.checkpoint.size, signed.time or 0)
+    def _is_newer(self, signed: SignedCheckpoint, head: Head) -> bool:
+        shown_head, new_head = (head.size, head.time), (signed.checkpoint.size, signed.time or 0)
         # Witnesses cosign a moment after the head is released: the same head has another note then.
-        return new_head > shown_head or (new_head == shown_head and signed.note != shown.note)
+        return new_head > shown_head or (new_head == shown_head and signed.note != head.note)
 
     def _report(self, error: BaseException) -> None:
         if not isinstance(error, TreatyError):

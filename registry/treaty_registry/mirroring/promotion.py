@@ -76,10 +76,10 @@ async def promote(
                 fix="Begin a new log under a new name.",
             )
         log_keys, edge = await _stored(settings)
-        held = {key.verifier for key in (operator.log_key, operator.clock_key, *operator.next)}
+        own = {key.verifier for key in (operator.log_key, operator.clock_key, *operator.next)}
         authorities = [each.public for each in (operator.authority, operator.next_authority) if each]
         named = [term.authority.public for term in log_keys.terms if term.authority]
-        if not {log_keys.newest.log, log_keys.newest.clock} <= held or not {*named[-1:]} <= {*authorities}:
+        if not {log_keys.newest.log, log_keys.newest.clock} <= own or not {*named[-1:]} <= {*authorities}:
             raise _other_keys(keys, operator)
         head = _newest(directory, log_keys, edge)
         copy, upstream = directory.copy(log_keys), mark[0].base_url

@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Caller:
+class CommandCaller:
     """The process that gave a command. `user`: as it says. `uid`, `pid`: as the kernel says (SO_PEERCRED)."""
 
     user: str
@@ -50,7 +50,7 @@ class Caller:
     pid: int
 
     @classmethod
-    def of_this_process(cls) -> Caller:
+    def of_this_process(cls) -> CommandCaller:
         """Return the caller of a command that runs without a server."""
         return cls(calling_user(), os.getuid(), os.getpid())
 
@@ -72,7 +72,9 @@ class Acts:
     def __init__(self, pool: Pool | Connection) -> None:
         self._pool = pool
 
-    async def record(self, command: str, arguments: Sequence[object], caller: Caller, refusal: TreatyError | None = None) -> None:
+    async def record(
+        self, command: str, arguments: Sequence[object], caller: CommandCaller, refusal: TreatyError | None = None
+    ) -> None:
         """Record a command that has ended. Never raises: the command is done."""
         if command in READS:
             return

@@ -14,7 +14,7 @@ from ..keys import Operator
 from ..log.proposals import Proposal
 from ..log.sequencer import Sequencer
 from ..storage.postgres import Pool
-from .parameters import Announced, Draft, ParametersStatus, read_parameters_status
+from .parameters import Announced, ParametersDraft, ParametersStatus, read_parameters_status
 
 
 class Announcements:
@@ -33,7 +33,7 @@ class Announcements:
         """Return the parameters in force, the announced ones, and the time when the open epoch closes."""
         return await read_parameters_status(self._pool)
 
-    async def announce(self, draft: Draft) -> Announced:
+    async def announce(self, draft: ParametersDraft) -> Announced:
         """Log parameters that hold from a later epoch on, or that take the announced ones back.
 
         Raises the errors of `Draft.check`, `Refused` (`parameters.amendment`), and `Unavailable`.
@@ -51,7 +51,7 @@ class Announcements:
         epoch = status.epoch + 1 if is_pending and status.holds is None else None
         return Announced(statement_id, position.index, epoch, status.holds if is_pending else None)
 
-    async def begin(self, draft: Draft) -> None:
+    async def begin(self, draft: ParametersDraft) -> None:
         """Log the first two leaves of a new log: its genesis and the constants of its election."""
         if self._sequencer.head.size:
             return
@@ -63,7 +63,7 @@ class Announcements:
                 # One commit: no log has a genesis without parameters.
                 await writer.append([genesis, parameters])
 
-    async def _state(self, draft: Draft) -> Verified:
+    async def _state(self, draft: ParametersDraft) -> Verified:
         for digest, data in draft.blobs.items():
             # The blob first: a statement must not name bytes that are not here.
             await self._uploads.hold_own(digest, data)

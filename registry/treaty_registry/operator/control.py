@@ -31,7 +31,7 @@ from treaty_consensus.errors import NotFound, TreatyError, Unavailable
 
 from ..codes import ControlCode
 from ..storage.cluster import named_user
-from .acts import Acts, Caller, calling_user
+from .acts import Acts, CommandCaller, calling_user
 
 Command = Callable[..., Awaitable[object]]
 
@@ -133,11 +133,11 @@ def _answer(outcome: object) -> dict[str, object]:
     return {"error": {"family": type(outcome).__name__, "code": outcome.code, "message": outcome.message, "fix": outcome.fix}}
 
 
-def _caller(writer: asyncio.StreamWriter, user: str) -> Caller:
+def _caller(writer: asyncio.StreamWriter, user: str) -> CommandCaller:
     """Return the process at the other end of a connection. `user`: who it says that it works for."""
     packed = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(packed)
-    return Caller(user, uid, pid)
+    return CommandCaller(user, uid, pid)
 
 
 def _of_system(error: OSError) -> Unavailable:

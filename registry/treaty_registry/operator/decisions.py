@@ -27,7 +27,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from treaty_client.audit.cluster import Cluster
+from treaty_client.audit.cluster import WorkerCluster
 from treaty_client.audit.parallel_verification import Checked
 from treaty_consensus.audit import Replay
 from treaty_consensus.codes import DecisionCode
@@ -85,7 +85,7 @@ class Decisions:
         self.witnesses = witnesses
         self.boxes = boxes
         self._dask = dask
-        self._workers: Cluster | None = None
+        self._workers: WorkerCluster | None = None
         self._replay = Replay(blobs.reader(), each=self._each)
         # The replay is kept between epochs and must not be advanced by two closes at once.
         self._one_at_a_time = asyncio.Lock()
@@ -127,7 +127,7 @@ class Decisions:
         if self._dask is None:
             yield
             return
-        cluster = Cluster(self._dask)
+        cluster = WorkerCluster(self._dask)
         try:
             await asyncio.to_thread(cluster.__enter__)
             self._workers = cluster
@@ -190,8 +190,8 @@ class Decisions:
         due = await asyncio.to_thread(self._replay.decide)
         # Without a decision there is no electorate in it, and the stricter one costs no obligation.
         electorate = due[0].decision.electorate if due else "open"
-        if owed := await asyncio.to_thread(self._owed, electorate, waiting):
-            await self._append(writer, owed)
+        if due_statements := await asyncio.to_thread(self._owed, electorate, waiting):
+            await self._append(writer, due_statements)
             await self._catch_up(writer.head.size)
             due = await asyncio.to_thread(self._replay.decide)
         blobs = {item.decision.transcript.sha256: item.transcript for item in due}
@@ -209,21 +209,21 @@ class Decisions:
             for verified, position, body in zip(signed, positions, bodies, strict=True)
         ]
 
-    async def _append(self, writer: ExclusiveWriter, owed: list[Verified]) -> None:
+    async def _append(self, writer: ExclusiveWriter, due: list[Verified]) -> None:
         """Log statements of witnesses. Raises `Unavailable`, OSError and the errors of an outage; those before it are logged."""
         try:
-            await writer.append(owed)
-            _log.info("statements of witnesses logged", statements=len(owed))
+            await writer.append(due)
+            _log.info("statements of witnesses logged", statements=len(due))
         except Exception as error:
             if is_outage(error) or isinstance(error, OSError | Unavailable):
                 raise
             # A fault of ours in one of them must not keep every epoch open. Who left it out is told by the line below.
-            if len(owed) == 1:
-                _log.critical("a stamped statement is left out", statement=owed[0].statement.id, exc_info=error)
+            if len(due) == 1:
+                _log.critical("a stamped statement is left out", statement=due[0].statement.id, exc_info=error)
                 return
-            middle = len(owed) // 2
-            await self._append(writer, owed[:middle])
-            await self._append(writer, owed[middle:])
+            middle = len(due) // 2
+            await self._append(writer, due[:middle])
+            await self._append(writer, due[middle:])
 
     def _owed(self, electorate: str, waiting: Waiting) -> list[Verified]:
         facts = self._replay.facts

@@ -147,7 +147,7 @@ def _ahead(place: str, what: str) -> Unavailable:
     )
 
 
-def _signed_elsewhere(found: str, fix: str) -> Unavailable:
+def _signed_elsewhere(sentence: str, fix: str) -> Unavailable:
     return Unavailable(
-        RegistryLogCode.SIGNED_ELSEWHERE, f"{found} Nothing is signed here until an operator has decided.", fix=fix
+        RegistryLogCode.SIGNED_ELSEWHERE, f"{sentence} Nothing is signed here until an operator has decided.", fix=fix
     )

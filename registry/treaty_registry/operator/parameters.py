@@ -36,7 +36,7 @@ from .schedule import Timetable, read_timetable
 MAX_FILE = 64 * 1024
 
 
-class Draft(msgspec.Struct, frozen=True):
+class ParametersDraft(msgspec.Struct, frozen=True):
     """Parameters that are not logged yet, and the suffix list that they name. A development electorate has no suffix list."""
 
     parameters: Parameters
@@ -92,7 +92,7 @@ class Announced:
     holds: int | None
 
 
-def read_draft(path: Path) -> Draft:
+def read_draft(path: Path) -> ParametersDraft:
     """Read a file of parameters. Raises `Malformed` or `TooLarge` (`parameters.*`), the errors of `Draft.check`, and OSError."""
     data = _read(path, MAX_FILE, "file of parameters")
     try:
@@ -105,7 +105,7 @@ def read_draft(path: Path) -> Draft:
             f"{path} does not contain valid parameters: {error}.",
             fix="Compare it with the example in the guide “From development to an open electorate”.",
         ) from error
-    draft = Draft(parameters, suffix_list)
+    draft = ParametersDraft(parameters, suffix_list)
     draft.check()
     return draft
 
@@ -130,21 +130,21 @@ async def _read_logged(pool: Pool, id_: str) -> LoggedParameters:
     return LoggedParameters(id_, index, body)
 
 
-def _suffix_list(given: dict[str, Any], folder: Path) -> bytes:
-    """Return the suffix list of an open electorate, and remove its path from `given`."""
-    terms = given.get("reputation", {})
+def _suffix_list(terms_file: dict[str, Any], folder: Path) -> bytes:
+    """Return the suffix list of an open electorate, and remove its path from `terms_file`."""
+    terms = terms_file.get("reputation", {})
     named = terms.pop("suffix_list", None) if isinstance(terms, dict) else None
     if named is None:
         return resources.files("publicsuffixlist").joinpath("public_suffix_list.dat").read_bytes()
     return _read(folder / msgspec.convert(named, str), MAX_SUFFIX_LIST, "Public Suffix List")
 
 
-def _filled(given: Mapping[str, Any], suffix_list: bytes | None) -> dict[str, Any]:
+def _filled(parameters: Mapping[str, Any], suffix_list: bytes | None) -> dict[str, Any]:
     """Return the given values, with defaults for the missing ones."""
     defaults = development_parameters()
     if suffix_list is not None:
         defaults = open_parameters((), Blob(hex_digest(suffix_list), len(suffix_list)))
-    filled = {**msgspec.to_builtins(defaults), **given}
+    filled = {**msgspec.to_builtins(defaults), **parameters}
     for name, value in msgspec.to_builtins(defaults).items():
         if isinstance(value, dict) and isinstance(filled[name], dict):
             filled[name] = {**value, **filled[name]}

@@ -107,10 +107,10 @@ async def restore(backup: Path, settings: Settings, evidence: SignedHeads, mirro
 
 
 async def _up_to_record(
-    copy: Mirror, signed: SignedCheckpoint, client: RegistryClient, operator: Operator, known: Sequence[Checkpoint]
+    copy: Mirror, signed: SignedCheckpoint, client: RegistryClient, operator: Operator, records: Sequence[Checkpoint]
 ) -> SignedCheckpoint:
     """Fetch the leaves from a mirror's checkpoint to the record, if the mirror has them. Returns the checkpoint of the copy."""
-    recorded = max(known, key=lambda record: record.size, default=signed.checkpoint)
+    recorded = max(records, key=lambda record: record.size, default=signed.checkpoint)
     if recorded.size <= signed.checkpoint.size:
         return signed
     key = next(key for key in operator.log_keys if key.verifier in (term.log for term in copy.keys.terms))
@@ -205,9 +205,9 @@ async def _write_leaves(writer: Connection, copy: Mirror, head: Checkpoint, sour
         )
 
 
-def _not_empty(found: str) -> Conflict:
+def _not_empty(sentence: str) -> Conflict:
     return Conflict(
         LogCode.EXISTS,
-        f"A log is here already: {found}.",
+        f"A log is here already: {sentence}.",
         fix="Restore into an empty data directory and an empty database.",
     )

@@ -111,11 +111,11 @@ class Rotations:
         if all(key.verifier != newest for key in self._operator.log_keys):
             # It may have been copied here since the start.
             self._operator = load_operator(self._directory)
-        held = next((key for key in self._operator.log_keys if key.verifier == newest), None)
-        if held is None and self._reported != newest:
+        newest_key = next((key for key in self._operator.log_keys if key.verifier == newest), None)
+        if newest_key is None and self._reported != newest:
             self._reported = newest
             _log.error("this node lacks the newest key of the log, so no other node takes its messages", key=str(newest))
-        return (held or self._operator.log_key).seed
+        return (newest_key or self._operator.log_key).seed
 
     def authority(self, keys: LogKeys, root: bytes, now: int) -> AuthorityKeys:
         """Return the authority that signs at `now`. `root`: the pinned one. Raises `Unavailable` (`keys.missing`)."""
@@ -150,8 +150,8 @@ class Rotations:
         until = int(issued.timestamp()) + overlap
         named = authority.named() if authority else None
         text = rotation_text(before, log, clock, until, named)
-        held = {key.verifier: key for key in (operator.log_key, operator.clock_key, *operator.next)}
-        signers = [held[key] for key in signers_of_rotation(before, log, clock, named) if key in held]
+        own = {key.verifier: key for key in (operator.log_key, operator.clock_key, *operator.next)}
+        signers = [own[key] for key in signers_of_rotation(before, log, clock, named) if key in own]
         proof = sign(text, signers, time=int(issued.timestamp())).decode()
         named = authority.named(text) if authority else None
         return operator.state(Rotation(str(log), str(clock), until, proof, named), issued=issued)

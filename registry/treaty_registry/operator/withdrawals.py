@@ -174,9 +174,9 @@ class Withdrawals:
                 "select encode(sha256, 'hex') as sha256 from blobs where sha256 = any($1::bytea[]) and withdrawn is null",
                 [bytes.fromhex(parse_digest(digest)) for digest in digests],
             )
-        taken = [row["sha256"] for row in served]
-        for begin in range(0, len(taken), MAX_BATCH):
-            leaves += await self._log(taken[begin : begin + MAX_BATCH], reason)
+        wheels = [row["sha256"] for row in served]
+        for begin in range(0, len(wheels), MAX_BATCH):
+            leaves += await self._log(wheels[begin : begin + MAX_BATCH], reason)
         return Withdrawn(leaves, await self._left(digests))
 
     def _urls(self, versions: Sequence[ShownVersion], blobs: Sequence[ServedBlob]) -> list[str]:

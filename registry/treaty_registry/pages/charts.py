@@ -115,7 +115,7 @@ def meter(value: int, whole: int, total: int, mark: int, series: int, title: str
     return _svg(width, height, title, drawn, "small", ' preserveAspectRatio="none"')
 
 
-def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, *, width: int = 640) -> Markup:
+def lines(times: Sequence[str], curves: Sequence[Curve], total: int, title: str, *, width: int = 640) -> Markup:
     """Draw lines over time, each with its label at its end.
 
     `times`: the labels of the places. `total`: the value of the full height.
@@ -132,7 +132,7 @@ def lines(times: Sequence[str], shown: Sequence[Curve], total: int, title: str, 
         y = bottom - height * quarter / 4
         drawn += [_line(left, y, width - right, y, "grid"), _text(left - 8, y + 4, f"{quarter * 25} %", "axis", "end")]
     drawn += [_text(left + place * step, bottom + 20, time, "axis", "middle") for place, time in enumerate(times)]
-    for line in shown:
+    for line in curves:
         points = [at(place, value) for place, value in enumerate(line.values) if value is not None]
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y in points)
         kind = _series(line.series)

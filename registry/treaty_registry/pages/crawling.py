@@ -40,12 +40,12 @@ async def llms(views: Views, history: TopicHistory) -> Mapping[str, object]:
     """Return the values of `llms.txt` (llmstxt.org). It has names alone: titles and summaries are foreign text, and a model reads
     this page."""
     topics, _ = await home.topics(views, history)
-    shown = [
+    topic_lines = [
         {"topic": topic.topic, "uri": topic.uri, "is_withdrawn": topic.status in NEGATIVE_STATES}
         for topic in topics
         if topic.consensus
     ]
-    return {"base": views.registry.base_url, "topics": shown}
+    return {"base": views.registry.base_url, "topics": topic_lines}
 
 
 async def badge(views: Views, history: TopicHistory, uri: str) -> Mapping[str, object]:

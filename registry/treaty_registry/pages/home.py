@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from treaty_client.registries.replies import TopicSummary
 
-    from ..serving.history import Approvals, TopicHistory
+    from ..serving.history import EpochApprovals, TopicHistory
     from ..serving.views import Views
 
 MAX_NEWEST = 6
@@ -89,7 +89,7 @@ async def context(views: Views, history: TopicHistory) -> Mapping[str, object]:
     }
 
 
-async def topics(views: Views, history: TopicHistory) -> tuple[list[TopicSummary], Mapping[str, Approvals]]:
+async def topics(views: Views, history: TopicHistory) -> tuple[list[TopicSummary], Mapping[str, EpochApprovals]]:
     """Return the topics to show, the elected ones with the most use first, and the votes of these."""
     decided, page = await asyncio.gather(views.elections.elected(MAX_ELECTED), views.elections.topics("", MAX_TOPICS))
     turnouts = await history.newest([topic.topic for topic in decided])

@@ -31,7 +31,7 @@ from ..codes import RegistryStatementCode
 from ..log.tables import read_range
 from ..storage.stored_leaf import restored
 from . import meanings
-from .meanings import Link
+from .meanings import LinkedText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -181,7 +181,7 @@ class Member:
 
     name: str
     meaning: str
-    values: tuple[Link, ...]
+    values: tuple[LinkedText, ...]
     more: int = 0
 
 
@@ -206,7 +206,7 @@ class EntryView:
     kind: str
     says: str
     id: str | None = None
-    about: Link | None = None
+    about: LinkedText | None = None
     authors: tuple[str, ...] = ()
     issued: int | None = None
     members: tuple[Member, ...] = ()
@@ -252,15 +252,17 @@ def outline(index: int, leaf: bytes, origin: str) -> EntryView:
     )
 
 
-def _members(made: Statement, origin: str) -> Iterator[Member]:
-    for name, value in msgspec.to_builtins(made.body).items():
-        typed = getattr(made.body, name)
+def _members(statement: Statement, origin: str) -> Iterator[Member]:
+    for name, value in msgspec.to_builtins(statement.body).items():
+        typed = getattr(statement.body, name)
         # Structs within a body are shown member by member.
         nested = value.items() if isinstance(value, dict) and not isinstance(typed, Blob) else ((None, value),)
         for part, one in nested:
             label = name if part is None else f"{name}.{part}"
-            links = list(meanings.links(made.type, label, one, origin))
-            yield Member(label, meanings.meaning(made.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES))
+            links = list(meanings.links(statement.type, label, one, origin))
+            yield Member(
+                label, meanings.meaning(statement.type, label), tuple(links[:MAX_VALUES]), max(0, len(links) - MAX_VALUES)
+            )
 
 
 def _other(index: int, leaf: bytes) -> EntryView:
@@ -277,8 +279,8 @@ def _other(index: int, leaf: bytes) -> EntryView:
             view, kind="certificate", says=meanings.SAYS["certificate"], members=tuple(_certificate(sigstore_leaf.der))
         )
     record = (
-        Member("digest", meanings.SIGSTORE["digest"], (Link(sigstore_leaf.digest.hex()),)),
-        Member("signature", meanings.SIGSTORE["signature"], (Link(b64encode(sigstore_leaf.signature)),)),
+        Member("digest", meanings.SIGSTORE["digest"], (LinkedText(sigstore_leaf.digest.hex()),)),
+        Member("signature", meanings.SIGSTORE["signature"], (LinkedText(b64encode(sigstore_leaf.signature)),)),
     )
     members = (*record, *_certificate(sigstore_leaf.certificate))
     return replace(view, kind="hashedrekord", says=meanings.SAYS["hashedrekord"], members=members)
@@ -296,8 +298,8 @@ def _certificate(der: bytes) -> Iterator[Member]:
         return
     yield Member("subject", meanings.SIGSTORE["subject"], tuple(meanings.agent(uri) for uri in uris[:MAX_VALUES]))
     span = f"{from_:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
-    yield Member("valid", meanings.SIGSTORE["valid"], (Link(span),))
-    yield Member("serial", meanings.SIGSTORE["serial"], (Link(f"{serial:x}"),))
+    yield Member("valid", meanings.SIGSTORE["valid"], (LinkedText(span),))
+    yield Member("serial", meanings.SIGSTORE["serial"], (LinkedText(f"{serial:x}"),))
 
 
 def _indented(data: bytes) -> str:

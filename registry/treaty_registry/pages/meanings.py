@@ -11,7 +11,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 
 
-class Link(NamedTuple):
+class LinkedText(NamedTuple):
     """A value, and the path of the page about it, if there is one. `is_block`: a text of several lines."""
 
     text: str
@@ -163,13 +163,13 @@ def meaning(kind: str, member: str) -> str:
     return text or ("A constant of the election." if kind == "parameters" else "")
 
 
-def about(body: kinds.Body, origin: str) -> Link | None:
+def about(body: kinds.Body, origin: str) -> LinkedText | None:
     """Return the subject of a statement, or None when it has none beside its author."""
     match body:
         case kinds.Publish(uri=uri) | kinds.Handler(uri=uri) | kinds.Status(uri=uri):
             return protocol(uri, origin)
         case kinds.Ballot(topic=topic) | kinds.Report(topic=topic) | kinds.Decision(topic=topic):
-            return Link(topic, f"/topics/{topic}")
+            return LinkedText(topic, f"/topics/{topic}")
         case kinds.Identity(did=did):
             return agent(did)
         case kinds.Vouch(to=did) | kinds.Grant(to=did):
@@ -187,50 +187,50 @@ def checks(body: kinds.Body) -> tuple[str, ...]:
     return ("treaty audit",)
 
 
-def protocol(uri: str, origin: str) -> Link:
+def protocol(uri: str, origin: str) -> LinkedText:
     """Return a protocol's URI, with a link when it is of this registry."""
     try:
         parsed = parse_protocol_uri(uri)
     except TreatyError:
-        return Link(uri)
+        return LinkedText(uri)
     is_here = uri.startswith(f"https://{origin}/")
-    return Link(uri, f"/protocols/{parsed.namespace}/{parsed.name}/{parsed.version}" if is_here else None)
+    return LinkedText(uri, f"/protocols/{parsed.namespace}/{parsed.name}/{parsed.version}" if is_here else None)
 
 
-def agent(did: str) -> Link:
+def agent(did: str) -> LinkedText:
     """Return a DID with a link to its page."""
-    return Link(did, f"/identities/{quote(did, safe=':')}" if did.startswith("did:") else None)
+    return LinkedText(did, f"/identities/{quote(did, safe=':')}" if did.startswith("did:") else None)
 
 
-def links(kind: str, member: str, value: object, origin: str) -> Iterator[Link]:
+def links(kind: str, member: str, value: object, origin: str) -> Iterator[LinkedText]:
     """Yield the values of a member of a statement of this kind, each with a link to the resource it names."""
     match value:
         case {"sha256": str(digest), "size": int(size)}:
             # The document of an identity is a DID document, and that of a publication a protocol.
             is_protocol = kind == "publish" and member in _DOCUMENTS
-            yield Link(f"{digest} ({size:,} bytes)", f"/hashes/{digest}" if is_protocol else f"/blobs/sha256/{digest}")
+            yield LinkedText(f"{digest} ({size:,} bytes)", f"/hashes/{digest}" if is_protocol else f"/blobs/sha256/{digest}")
         case {"id": str(id_), "multikey": str(key)}:
-            yield Link(f"{id_} = {key}")
+            yield LinkedText(f"{id_} = {key}")
         case list() | tuple() if member in ("tiers", "states"):
             for row in value:
                 document = (
                     next((choice for choice in row if len(choice) == 64), None) if len(row) == 1 or member == "states" else None
                 )
                 text = (" = " if member == "tiers" else " becomes ").join(map(str, row))
-                yield Link(text, document and f"/hashes/{document}")
+                yield LinkedText(text, document and f"/hashes/{document}")
         case list() | tuple() if member in _RATIOS:
-            yield Link(" : ".join(map(str, value)))
+            yield LinkedText(" : ".join(map(str, value)))
         case list() | tuple():
             for one in value:
                 yield from links(kind, member, one, origin)
         case str() if "\n" in value:
-            yield Link(value, is_block=True)
+            yield LinkedText(value, is_block=True)
         case str():
-            yield Link(value, _href(member, value, origin))
+            yield LinkedText(value, _href(member, value, origin))
         case bool():
-            yield Link("yes" if value else "no")
+            yield LinkedText("yes" if value else "no")
         case _:
-            yield Link(f"{value:,}" if isinstance(value, int) else str(value))
+            yield LinkedText(f"{value:,}" if isinstance(value, int) else str(value))
 
 
 def _href(member: str, value: str, origin: str) -> str | None:

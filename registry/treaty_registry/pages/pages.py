@@ -182,10 +182,10 @@ class Pages:
         context = self._replayed(replay.read_form(form) or {"transcript": ""})
         return self.renderer.text("replay.html", context), context["problem"] is None
 
-    def _replayed(self, given: Mapping[str, str]) -> Mapping[str, object]:
-        page = {"titles": TITLES, "given": dict.fromkeys(replay.FIELDS, "") | dict(given), "shown": None, "problem": None}
+    def _replayed(self, inputs: Mapping[str, str]) -> Mapping[str, object]:
+        page = {"titles": TITLES, "given": dict.fromkeys(replay.FIELDS, "") | dict(inputs), "shown": None, "problem": None}
         try:
-            return {**page, "shown": replay.replay(given)} if given else page
+            return {**page, "shown": replay.replay(inputs)} if inputs else page
         except TooLarge as error:
             return {**page, "given": dict.fromkeys(replay.FIELDS, ""), "problem": error}  # it is not sent back
         except TreatyError as error:

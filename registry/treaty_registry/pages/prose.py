@@ -188,7 +188,7 @@ class _Encoded(msgspec.Struct):
 def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
     """Give each heading an id, and return them."""
     headings: list[Heading] = []
-    taken: set[str] = set()
+    ids: set[str] = set()
     repeated: dict[str, int] = {}
     for opening, inline in pairwise(tokens):
         if opening.type != "heading_open":
@@ -197,10 +197,10 @@ def _headings(tokens: list[Token]) -> tuple[Heading, ...]:
         base = _PREFIX + (_NOT_WORD.sub("-", words.lower()).strip("-") or "section")
         id_ = base
         # Counted on from the last heading of the same words: a search from the start costs the square of their number.
-        while id_ in taken:
+        while id_ in ids:
             repeated[base] = repeated.get(base, 1) + 1
             id_ = f"{base}-{repeated[base]}"
-        taken.add(id_)
+        ids.add(id_)
         opening.attrSet("id", id_)
         # One step down: the page itself has the heading of the first level.
         level = min(int(opening.tag[1]) + 1, 6)

@@ -25,7 +25,7 @@ from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
 from .inspection import Unreadable
 from .renderer import Gathered
 from .snippets import Snippets, snippets
-from .trust_steps import Evidence, trust_steps
+from .trust_steps import ProtocolFacts, trust_steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ from ({VERSIONS}) of_protocol
 )
 
 
-class Status(msgspec.Struct, frozen=True):
+class StatusChange(msgspec.Struct, frozen=True):
     """A status that was set, of the protocol or of a handler."""
 
     index: int
@@ -88,7 +88,7 @@ class _Rows(msgspec.Struct):
 
     record: list[_Stored]
     base: list[_Base]
-    statuses: list[Status]
+    statuses: list[StatusChange]
     versions: list[Summary]
     speakers: list[Speaker]
 
@@ -128,8 +128,8 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     if not rows.record:
         raise unknown_protocol(uri)
     record = rows.record[0].record
-    chosen = chosen_handler(record)
-    ordered = sorted(record.handlers, key=lambda handler: handler is not chosen)
+    handler_view = chosen_handler(record)
+    ordered = sorted(record.handlers, key=lambda handler: handler is not handler_view)
     document, dates, handlers = await asyncio.gather(
         inspection.document(record.hash),
         published_at(views.registry.pool, [uri]),
@@ -137,9 +137,9 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     )
     first = handlers[0] if handlers else None
     published = views.registry.head.published
-    evidence = Evidence(
+    evidence = ProtocolFacts(
         record,
-        chosen,
+        handler_view,
         not isinstance(document, Unreadable),
         first.package if first else None,
         first.signature if first else None,
@@ -160,18 +160,18 @@ def _context(
     document: Prose | Unreadable,
     handlers: Sequence[ShownHandler],
     more: Sequence[HandlerView],
-    evidence: Evidence,
+    evidence: ProtocolFacts,
     rows: _Rows,
 ) -> Mapping[str, object]:
     versions, first = in_order(rows.versions), handlers[0] if handlers else None
-    chosen, package = evidence.handler, evidence.package
+    handler, package = evidence.handler, evidence.package
     return {
         "record": record,
         "document": document,
         "package": package,
         "operations": first.operations if first else None,
         "vectors": first.vectors if first else None,
-        "chosen": chosen,
+        "chosen": handler,
         "handlers": handlers,
         "more_handlers": more,
         "declarative": DECLARATIVE,
@@ -185,7 +185,7 @@ def _context(
         "speakers": rows.speakers[:MAX_SHOWN],
         "more_speakers": len(rows.speakers) > MAX_SHOWN,
         "speaker_count": min(len(rows.speakers), MAX_SPEAKERS),
-        "snippets": _snippets(record, chosen, package),
+        "snippets": _snippets(record, handler, package),
     }
 
 

@@ -107,12 +107,12 @@ class Renderer:
         """Return a page, as it is and compressed."""
         return PackedRepresentation(self.text(template, context), HTML, *HEADERS)
 
-    def gathered(self, template: str, found: Gathered) -> Representation:
+    def gathered(self, template: str, page_data: Gathered) -> Representation:
         """Return the page of gathered data."""
-        name = f"page {template} {found.digest}"
+        name = f"page {template} {page_data.digest}"
         cached = self._memory.get(name)
         if cached is None:
-            cached = self.page(template, found.context())
+            cached = self.page(template, page_data.context())
             self._memory.keep(name, cached)
         return cached
 

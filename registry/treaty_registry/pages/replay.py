@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import parse_qsl
+
+from msgspec import structs
 
 from treaty_anp import frame, transcript
 from treaty_anp.discovery.parsing import AgentDescription, SupportedProtocol
@@ -55,7 +57,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayView:
     """What the page shows.
 
     `sides`: names of the agent that connects, and of the one that answers. `sender`: the number of the side whose messages are
@@ -64,7 +66,7 @@ class Replay:
 
     sides: tuple[str, str]
     verdicts: Sequence[Judgement]
-    steps: Sequence[Step]
+    steps: Sequence[ReplayStep]
     hidden: int = 0
     outcome: str = ""
     sender: int = 0
@@ -75,7 +77,7 @@ class Replay:
         return self.verdicts[:MAX_VERDICTS]
 
     @property
-    def arrows(self) -> Sequence[Step]:
+    def arrows(self) -> Sequence[ReplayStep]:
         """The messages of the picture."""
         return [step for step in self.steps if step.direction][:MAX_ARROWS]
 
@@ -89,14 +91,14 @@ def read_form(body: bytes) -> dict[str, str]:
     return {name: value for name, value in sent if name in FIELDS}
 
 
-def replay(given: Mapping[str, str]) -> Replay:
+def replay(inputs: Mapping[str, str]) -> ReplayView:
     """Return the replay of a transcript, or else of two descriptions. Raises `TreatyError` for anything else."""
-    if sum(len(text.encode("utf-8", "replace")) for text in given.values()) > MAX_REPLAYED:
+    if sum(len(text.encode("utf-8", "replace")) for text in inputs.values()) > MAX_REPLAYED:
         raise TooLarge(HttpCode.TOO_LARGE, f"What is replayed here has at most {MAX_REPLAYED // 1024} KiB.")
-    if text := given.get("transcript", "").strip():
+    if text := inputs.get("transcript", "").strip():
         # A form sends lines that end in CR LF, and the digest is of lines that end in LF.
         return _of_transcript(text.replace("\r\n", "\n").encode("utf-8", "replace") + b"\n")
-    first, second = given.get("first", "").strip(), given.get("second", "").strip()
+    first, second = inputs.get("first", "").strip(), inputs.get("second", "").strip()
     if not first or not second:
         raise Malformed(
             HttpCode.REQUEST, "Paste a transcript, or the descriptions of two agents.", fix="Try one of the examples."
@@ -104,7 +106,7 @@ def replay(given: Mapping[str, str]) -> Replay:
     return _of_descriptions(_described(first, "first"), _described(second, "second"))
 
 
-def _of_transcript(data: bytes) -> Replay:
+def _of_transcript(data: bytes) -> ReplayView:
     profile, notes = parse_transcript(data)
     # The rest is counted and not made: a step parses its message.
     steps = list(islice(steps_of(notes), MAX_STEPS))
@@ -115,13 +117,13 @@ def _of_transcript(data: bytes) -> Replay:
         # The arguments of a transcript are checked for their form, and not for their types.
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             raise Malformed(HttpCode.REQUEST, f"The first calls of this transcript have other arguments: {error}.") from error
-    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
-    return Replay(
+    uri = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
+    return ReplayView(
         ("the agent that connects", "the agent that answers"),
         verdicts,
         steps,
         count_steps(notes) - len(steps),
-        outcome_of(notes) or (f"They chose {chosen}." if chosen else ""),
+        outcome_of(notes) or (f"They chose {uri}." if uri else ""),
         0 if notes[0].name == "initiator" else 1,
     )
 
@@ -140,10 +142,10 @@ def _judged_in(notes: Sequence[Note]) -> Sequence[Judgement]:
     if notes[0].name == "responder":
         return judged(own, hellos.parse(message, "sourceHello"), arguments.get("provides") or {})
     answer = hellos.parse(message, "destinationHello")
-    chosen = answer.selected_protocol or (arguments.get("known_uri") if answer.used_protocol_hash else None)
+    selected = answer.selected_protocol or (arguments.get("known_uri") if answer.used_protocol_hash else None)
     return [
         Judgement(uri, "chosen", "The other side chose it.")
-        if uri == chosen
+        if uri == selected
         else Judgement(uri, "dropped", "The other side did not choose it. Its own transcript has the reason.")
         for uri in own.candidate_protocols
     ]
@@ -158,7 +160,7 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
     verdicts = []
     for uri in source.candidate_protocols:
         try:
-            alone = choose(own, replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
+            alone = choose(own, structs.replace(source, candidate_protocols=(uri,), used_protocol_hash=None), provides)[1]
         except TreatyError as error:
             verdicts.append(Judgement(uri, "dropped", error.message))
             continue
@@ -170,8 +172,8 @@ def judged(own: Hello, source: Hello, provides: Mapping[str, Provided]) -> Seque
             )
             verdicts.append(Judgement(uri, "chosen", why))
         else:
-            taken = agreement.uri if agreement is not None else "another one"
-            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {taken} comes before it."))
+            winner = agreement.uri if agreement is not None else "another one"
+            verdicts.append(Judgement(uri, "kept", f"Both sides can speak it, but {winner} comes before it."))
     return verdicts
 
 
@@ -184,7 +186,7 @@ def _described(text: str, which: str) -> AgentDescription:
     return description
 
 
-def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Replay:
+def _of_descriptions(first: AgentDescription, second: AgentDescription) -> ReplayView:
     offered = {protocol.uri: protocol for protocol in first.protocols}
     other = {protocol.uri: protocol for protocol in second.protocols}
     unequal = {uri for uri, mine in offered.items() if uri in other and _differ(mine, other[uri])}
@@ -197,7 +199,7 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
         candidate_protocols=tuple(uri for uri in offered if uri not in unequal),
         candidate_roles={uri: protocol.role for uri, protocol in offered.items() if protocol.role},
     )
-    own = replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
+    own = structs.replace(source, type="destinationHello", source_did=second.did, candidate_protocols=(), candidate_roles={})
     # A description does not say which roles fit. Two different roles are taken to fit.
     provides = {
         uri: Provided(theirs.digest or _UNKNOWN, False, theirs.role, _fitting(offered.get(uri), theirs))
@@ -208,17 +210,19 @@ def _of_descriptions(first: AgentDescription, second: AgentDescription) -> Repla
     for uri in unequal:
         by_uri[uri] = Judgement(uri, "dropped", "The two agents name different documents under this URI.")
     verdicts = [by_uri[uri] for uri in offered]
-    chosen = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
+    selected = next((verdict.uri for verdict in verdicts if verdict.fate == "chosen"), None)
     steps = [
         _step("sent", "sourceHello", f"{len(source.candidate_protocols)} candidates, best first"),
-        _step("received", "destinationHello", f"selects {brief(chosen)}" if chosen else "selects nothing"),
+        _step("received", "destinationHello", f"selects {brief(selected)}" if selected else "selects nothing"),
     ]
-    outcome = f"They would speak {chosen}." if chosen else "They have no protocol in common. They would have to negotiate one."
-    return Replay((first.name, second.name), verdicts, steps, 0, outcome)
+    outcome = (
+        f"They would speak {selected}." if selected else "They have no protocol in common. They would have to negotiate one."
+    )
+    return ReplayView((first.name, second.name), verdicts, steps, 0, outcome)
 
 
-def _step(direction: str, name: str, text: str) -> Step:
-    return Step("", direction, name, text, f"{name}: {text}")
+def _step(direction: str, name: str, text: str) -> ReplayStep:
+    return ReplayStep("", direction, name, text, f"{name}: {text}")
 
 
 def _differ(mine: SupportedProtocol, theirs: SupportedProtocol) -> bool:
@@ -301,7 +305,7 @@ _MAX_NAME = 40
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """A message or a decision of the recorded side.
 
     `direction`: "sent", "received" or "" for a decision. `label`: the message in a few words, for the picture.
@@ -314,7 +318,7 @@ class Step:
     label: str = ""
 
 
-def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
+def steps_of(notes: Sequence[Note]) -> Iterator[ReplayStep]:
     """Yield the steps of a transcript in order."""
     began = notes[0].seconds or 0.0
     for note in notes:
@@ -322,7 +326,7 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
         if note.name == "receive":
             yield _message(at, "received", note.arguments.get("message"), "message")
         elif note.name not in _BEGINS:
-            yield Step(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
+            yield ReplayStep(at, "", note.name[:_MAX_NAME], ", ".join(shown(value) for value in note.arguments.values())[:160])
         for action in note.actions:
             name = str(next(iter(action), ""))[:_MAX_NAME]
             content = next(iter(action.values()), None)
@@ -330,7 +334,7 @@ def steps_of(notes: Sequence[Note]) -> Iterator[Step]:
             if name.startswith("Send"):
                 yield _message(at, "sent", next((fields[key] for key in _CONTENT if key in fields), action), name)
             else:
-                yield Step(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
+                yield ReplayStep(at, "", name, _ending(fields) or "in order" if name in _ENDS else shown(action))
 
 
 def count_steps(notes: Sequence[Note]) -> int:
@@ -364,10 +368,10 @@ def _ending(fields: Mapping[str, Any]) -> str:
     return f"{printable(str(error.get('message', '')), 400)} ({printable(str(error.get('code', '')), 80)})"
 
 
-def _message(at: str, direction: str, message: Any, otherwise: str) -> Step:
+def _message(at: str, direction: str, message: Any, otherwise: str) -> ReplayStep:
     name, gist = _read(message)
     name = name or otherwise
-    return Step(at, direction, name, shown(message), printable(f"{name}: {gist}" if gist else name, _MAX_LABEL))
+    return ReplayStep(at, direction, name, shown(message), printable(f"{name}: {gist}" if gist else name, _MAX_LABEL))
 
 
 def _read(message: Any) -> tuple[str, str]:

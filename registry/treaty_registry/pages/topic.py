@@ -22,7 +22,7 @@ from treaty_consensus.statement import MAX_LEAF
 
 from ..catalogue.agents import Named
 from ..catalogue.resources import Candidate, DecisionView, Topic
-from ..serving.history import Approvals, ConsensusPeriod, Vote
+from ..serving.history import ConsensusPeriod, EpochApprovals, VoterChoice
 from . import topic_charts, voices
 from .renderer import Gathered, digest
 from .topic_documents import Book, ShownDocument, cards, document_of, names_of
@@ -66,8 +66,8 @@ class Found:
     periods: Sequence[ConsensusPeriod]
     named: Mapping[str, Named]
     pairs: reasons.ReportedPairs | None
-    votes: Mapping[str, Sequence[Vote]]
-    approvals: Sequence[Approvals]
+    votes: Mapping[str, Sequence[VoterChoice]]
+    approvals: Sequence[EpochApprovals]
     parameters: Parameters | None
 
 
@@ -84,35 +84,35 @@ class _Voices(msgspec.Struct):
 async def gather(views: Views, history: TopicHistory, agents: AgentQueries, renderer: Renderer, topic: str) -> Gathered:
     """Read the page of a topic. Raises `NotFound`, `Malformed`."""
     head = views.registry.head
-    shown, log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
-    decision = decided(shown.decision)
+    topic_view, log = await asyncio.gather(views.elections.election(topic, head), views.elections.log(head))
+    decision = decided(topic_view.decision)
     (periods, named), pairs, (votes, approvals) = await asyncio.gather(
-        _periods(history, agents, shown, head.size),
-        _pairs(history, log.parameters, shown, _others(shown)[:MAX_OTHERS]),
-        _counted(history, shown, decision),
+        _periods(history, agents, topic_view, head.size),
+        _pairs(history, log.parameters, topic_view, _others(topic_view)[:MAX_OTHERS]),
+        _counted(history, topic_view, decision),
     )
     parameters = await history.parameters(decision.parameters) if decision else None
-    gathered = Found(shown, periods, named, pairs, votes, approvals, parameters)
+    gathered = Found(topic_view, periods, named, pairs, votes, approvals, parameters)
     registry = f"{views.registry.base_url}#{views.registry.log_key}"
     return Gathered(_data(gathered), lambda: _context(renderer, registry, gathered, decision))
 
 
-def _data(found: Found) -> object:
+def _data(page_data: Found) -> object:
     """Return the data of the page. A decision's statement names its transcript, if that was not withdrawn, with the matrix."""
-    election, decided = found.shown, found.shown.decision
+    election, decided = page_data.shown, page_data.shown.decision
     if decided is None:
-        return found
+        return page_data
     named = replace(decided, leaf="", transcript=None)
-    return decided.transcript is not None, dataclasses.replace(found, shown=replace(election, matrix=None, decision=named))
+    return decided.transcript is not None, dataclasses.replace(page_data, shown=replace(election, matrix=None, decision=named))
 
 
-def _others(shown: Topic) -> list[Candidate]:
+def _others(topic: Topic) -> list[Candidate]:
     """Return the documents without a state."""
-    return [candidate for candidate in shown.candidates if not candidate.state]
+    return [candidate for candidate in topic.candidates if not candidate.state]
 
 
-def _context(renderer: Renderer, registry: str, found: Found, decision: Decision | None) -> Mapping[str, object]:
-    election, periods, named = found.shown, found.periods, found.named
+def _context(renderer: Renderer, registry: str, page_data: Found, decision: Decision | None) -> Mapping[str, object]:
+    election, periods, named = page_data.shown, page_data.periods, page_data.named
     transcript = None
     if election.decision is not None and election.decision.transcript is not None:
         transcript = msgspec.json.decode(election.decision.transcript, type=Transcript)
@@ -129,11 +129,11 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
         "verdict": verdict,
         "field": [entry for entry in entries if entry.place or entry.shown.state not in FORMER],
         "former": [entry for entry in entries if entry.shown.state in FORMER],
-        "others": [document_of(candidate, book, found.pairs) for candidate in others[:MAX_OTHERS]],
+        "others": [document_of(candidate, book, page_data.pairs) for candidate in others[:MAX_OTHERS]],
         "most_open": MAX_OPEN,
         "most_ties": MAX_TIES,
         "more_others": max(len(others) - MAX_OTHERS, 0),
-        "parameters": found.parameters,
+        "parameters": page_data.parameters,
         "periods": [(period, named.get(period.consensus or "")) for period in periods[:MAX_PERIODS]],
         "names": book.names,
         "picture": topic_charts.states(election.candidates, book.names),
@@ -141,7 +141,7 @@ def _context(renderer: Renderer, registry: str, found: Found, decision: Decision
         "card": cards(renderer, decision, book),
         "is_few": transcript is not None and strength.is_few(transcript),
         "few_decide": strength.FEW_DECIDE,
-        "support": _support(renderer, found, decision, book) if decision and transcript else None,
+        "support": _support(renderer, page_data, decision, book) if decision and transcript else None,
         "matrix": _matrix(renderer, decision, book) if decision and transcript else None,
     }
 
@@ -160,10 +160,10 @@ def _body(leaf: str) -> Decision:
 
 
 def judge(
-    entries: Sequence[ShownDocument], shown: Topic, transcript: Transcript | None, periods: Sequence[ConsensusPeriod]
+    entries: Sequence[ShownDocument], topic: Topic, transcript: Transcript | None, periods: Sequence[ConsensusPeriod]
 ) -> Verdict:
     """Return the protocol to speak in a topic, and since when."""
-    if shown.decision is None:
+    if topic.decision is None:
         return Verdict("undecided")
     elected = next((entry for entry in entries if entry.shown.state == "consensus"), None)
     by_state = {entry.shown.state: entry for entry in reversed(entries) if not entry.is_withdrawn}
@@ -193,38 +193,38 @@ def _ordered(entries: Sequence[ShownDocument]) -> list[ShownDocument]:
 
 
 async def _periods(
-    history: TopicHistory, agents: AgentQueries, shown: Topic, size: int
+    history: TopicHistory, agents: AgentQueries, topic: Topic, size: int
 ) -> tuple[Sequence[ConsensusPeriod], Mapping[str, Named]]:
     """Return who was the consensus among the first `size` leaves, and the names of these documents."""
-    if shown.decision is None:
+    if topic.decision is None:
         return (), {}
-    periods = [period for period in await history.succession(shown.topic, size) if period.consensus]
+    periods = [period for period in await history.succession(topic.topic, size) if period.consensus]
     # Most of them are still documents of the topic.
-    named = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in shown.candidates}
+    named = {candidate.hash: Named(candidate.uris[0], candidate.title) for candidate in topic.candidates}
     missing = sorted({period.consensus for period in periods[:MAX_PERIODS] if period.consensus} - named.keys())
     return periods, {**named, **await agents.names(missing)} if missing else named
 
 
 async def _pairs(
-    history: TopicHistory, in_force: str | None, shown: Topic, others: Sequence[Candidate]
+    history: TopicHistory, in_force: str | None, topic: Topic, others: Sequence[Candidate]
 ) -> reasons.ReportedPairs | None:
     """Return the pairs that reported the documents without a state, if the log has parameters `in_force`."""
     if in_force is None or not others:
         return None
     parameters = await history.parameters(in_force)
-    return await history.pairs(shown.topic, [candidate.hash for candidate in others], parameters, shown.epoch)
+    return await history.pairs(topic.topic, [candidate.hash for candidate in others], parameters, topic.epoch)
 
 
 async def _counted(
-    history: TopicHistory, shown: Topic, body: Decision | None
-) -> tuple[Mapping[str, Sequence[Vote]], Sequence[Approvals]]:
+    history: TopicHistory, topic: Topic, body: Decision | None
+) -> tuple[Mapping[str, Sequence[VoterChoice]], Sequence[EpochApprovals]]:
     """Return the votes of a decision, and those for each candidate at the decisions up to it; none without its transcript."""
-    if shown.decision is None or body is None or shown.decision.transcript is None:
+    if topic.decision is None or body is None or topic.decision.transcript is None:
         return {}, ()
-    principals = [voice.principal for voice in msgspec.json.decode(shown.decision.transcript, type=_Voices).voices]
+    principals = [voice.principal for voice in msgspec.json.decode(topic.decision.transcript, type=_Voices).voices]
     return await asyncio.gather(
-        history.votes(shown.topic, body.electorate, principals, body.input.size),
-        history.approvals(shown.topic, shown.decision.index + 1),
+        history.votes(topic.topic, body.electorate, principals, body.input.size),
+        history.approvals(topic.topic, topic.decision.index + 1),
     )
 
 
@@ -236,12 +236,14 @@ def _matrix(renderer: Renderer, decision: Decision, book: Book) -> Markup:
     return renderer.part("matrix.html", key, lambda: {"order": order, "heat": topic_charts.heat(transcript, book.names)})
 
 
-def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -> Markup:
+def _support(renderer: Renderer, page_data: Found, decision: Decision, book: Book) -> Markup:
     """Return the voters of a decision, drawn once for its transcript, their votes, and the names of its choices."""
     transcript = book.transcript
     assert transcript is not None
-    election = found.shown
-    key = digest((decision.transcript.sha256, election.topic, election.electorate, book.names, found.votes, found.approvals))
+    election = page_data.shown
+    key = digest(
+        (decision.transcript.sha256, election.topic, election.electorate, book.names, page_data.votes, page_data.approvals)
+    )
 
     def context() -> Mapping[str, object]:
         return {
@@ -251,21 +253,21 @@ def _support(renderer: Renderer, found: Found, decision: Decision, book: Book) -
             "share": reasons.share,
             "turnout": [*strength.turnout(transcript)],
             "first_choices": topic_charts.first_choices,
-            "charts": _charts(transcript, book, found.votes, found.approvals),
+            "charts": _charts(transcript, book, page_data.votes, page_data.approvals),
         }
 
     return renderer.part("support.html", key, context)
 
 
 def _charts(
-    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[Vote]], approvals: Sequence[Approvals]
+    transcript: Transcript, book: Book, votes: Mapping[str, Sequence[VoterChoice]], approvals: Sequence[EpochApprovals]
 ) -> topic_charts.Charts:
     """Return the charts of a decision, with the numbers for their tables."""
-    heard = voices.hear(transcript, votes)
+    counted_voices = voices.hear(transcript, votes)
     return topic_charts.Charts(
         order=[*book.choices.values()],
-        clusters=topic_charts.clusters(transcript, heard, book.names),
+        clusters=topic_charts.clusters(transcript, counted_voices, book.names),
         epochs=topic_charts.epochs(transcript, approvals, book.names),
-        voices=heard[: voices.MAX_VOICES],
-        more_voices=max(len(heard) - voices.MAX_VOICES, 0),
+        voices=counted_voices[: voices.MAX_VOICES],
+        more_voices=max(len(counted_voices) - voices.MAX_VOICES, 0),
     )

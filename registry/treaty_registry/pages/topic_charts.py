@@ -14,10 +14,10 @@ from treaty_client.audit.strength import counted, sides
 from treaty_consensus.kinds import NONE
 
 from ..catalogue.resources import Candidate
-from ..serving.history import Approvals
+from ..serving.history import EpochApprovals
 from . import charts
 from .charts import Bar, BarPart, Curve
-from .voices import UNKNOWN, Cluster, CountedVoice, clusters_of
+from .voices import UNKNOWN, CountedVoice, VoiceCluster, clusters_of
 
 MAX_LINES = 5
 """Documents whose votes are drawn over epochs."""
@@ -111,13 +111,13 @@ def meter(candidate: Counted, transcript: Transcript, series: int) -> Markup:
     return charts.meter(support, over, total, quorum, series, title)
 
 
-def first_choices(heard: CountedVoice, order: Sequence[CountedChoice]) -> str:
+def first_choices(voice: CountedVoice, order: Sequence[CountedChoice]) -> str:
     """Return the first choices of a voice, for a table."""
     names = {choice.hash: choice.name for choice in order}
-    return ", ".join(names.get(choice, "not known") for choice in heard.firsts)
+    return ", ".join(names.get(choice, "not known") for choice in voice.firsts)
 
 
-def _cluster_bar(cluster: Cluster, order: Mapping[str, CountedChoice]) -> Bar:
+def _cluster_bar(cluster: VoiceCluster, order: Mapping[str, CountedChoice]) -> Bar:
     parts = [
         BarPart(cluster.by_choice[choice], described.series, described.label)
         for choice, described in order.items()
@@ -138,7 +138,7 @@ def _firsts(by_choice: Mapping[str, int], order: Mapping[str, CountedChoice], tr
     return ", ".join([*labels, *unknown])
 
 
-def epochs(transcript: Transcript, approvals: Sequence[Approvals], names: Mapping[str, str]) -> Chart | None:
+def epochs(transcript: Transcript, approvals: Sequence[EpochApprovals], names: Mapping[str, str]) -> Chart | None:
     """Draw the votes for the first documents over the newest decisions; None with fewer than two."""
     if len(approvals) < 2:
         return None
@@ -160,11 +160,11 @@ def states(candidates: Iterable[Candidate], names: Mapping[str, str]) -> Markup:
     return charts.state_picture(present, f"The states of a document, and how many documents of this topic are in each: {summary}")
 
 
-def _permille(at: Approvals, line: str) -> int | None:
+def _permille(at: EpochApprovals, line: str) -> int | None:
     votes = at.by_line.get(line)
     return None if votes is None or not at.total else min(votes * 1000 // at.total, 1000)
 
 
-def _told(at: Approvals, line: str) -> str:
+def _told(at: EpochApprovals, line: str) -> str:
     votes = at.by_line.get(line)
     return "no candidate" if votes is None else share(votes, at.total)

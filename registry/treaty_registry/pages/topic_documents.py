@@ -105,11 +105,11 @@ class ShownDocument:
     @cached_property
     def strength(self) -> Sequence[str]:
         """Return the sentences on the votes for it, on the versions of its line, and on a warning."""
-        counted, transcript = self.counted, self.book.transcript
-        if not isinstance(counted, Counted) or transcript is None:
+        entry, transcript = self.counted, self.book.transcript
+        if not isinstance(entry, Counted) or transcript is None:
             return ()
-        sentences = strength.versions(counted, self.book.names)
-        return [*strength.strength(counted, transcript), *sentences, *strength.warning(counted)]
+        sentences = strength.versions(entry, self.book.names)
+        return [*strength.strength(entry, transcript), *sentences, *strength.warning(entry)]
 
     @property
     def speaks(self) -> str | None:
@@ -140,21 +140,21 @@ def names_of(candidates: Iterable[Candidate], others: Mapping[str, Named]) -> Ma
     return {document: filters.name(uri) for document, uri in uris.items()}
 
 
-def document_of(shown: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
+def document_of(candidate: Candidate, book: Book, pairs: reasons.ReportedPairs | None) -> ShownDocument:
     transcript = book.transcript
-    reported = _reported(shown.hash, pairs) if pairs else None
+    reported = _reported(candidate.hash, pairs) if pairs else None
     if transcript is None:
-        return ShownDocument(shown, book, reported=reported)
-    counted: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == shown.hash), None)
-    counted = counted or next((entry for entry in transcript.nominees if entry.hash == shown.hash), None)
+        return ShownDocument(candidate, book, reported=reported)
+    nominee: Nominee | None = next((entry for entry in transcript.candidates if entry.hash == candidate.hash), None)
+    nominee = nominee or next((entry for entry in transcript.nominees if entry.hash == candidate.hash), None)
     order = transcript.order
-    place = order.index(shown.hash) + 1 if shown.hash in order else None
-    return ShownDocument(shown, book, place, place is not None and place > order.index(NONE) + 1, counted, reported)
+    place = order.index(candidate.hash) + 1 if candidate.hash in order else None
+    return ShownDocument(candidate, book, place, place is not None and place > order.index(NONE) + 1, nominee, reported)
 
 
-def _reported(document: str, found: reasons.ReportedPairs) -> ReportedBy:
-    pairs = sorted(found.by_document.get(document, ()))
-    return ReportedBy(pairs[:MAX_PAIRS], len(pairs), found.needed, found.idle.get(document, 0), found.is_whole)
+def _reported(document: str, reports: reasons.ReportedPairs) -> ReportedBy:
+    pairs = sorted(reports.by_document.get(document, ()))
+    return ReportedBy(pairs[:MAX_PAIRS], len(pairs), reports.needed, reports.idle.get(document, 0), reports.is_whole)
 
 
 def _beaten_by(document: str, book: Book) -> list[PairwiseDefeat]:
@@ -178,11 +178,11 @@ def cards(renderer: Renderer, decision: Decision | None, book: Book) -> Callable
     """Return the maker of the cards of candidates. A card is drawn once for a transcript, the names of its choices, and the
     candidate."""
     transcript = book.transcript
-    counted = digest((decision.transcript.sha256, book.names)) if decision and transcript else ""
+    state = digest((decision.transcript.sha256, book.names)) if decision and transcript else ""
     shared = {"transcript": transcript, "share": reasons.share, "meter": topic_charts.meter, "most_beaten": MAX_BEATEN}
 
     def card(entry: ShownDocument, is_open: bool) -> Markup:
-        key = digest((counted, entry.shown, entry.name, is_open))
+        key = digest((state, entry.shown, entry.name, is_open))
         return renderer.part("candidate.html", key, lambda: {**shared, "entry": entry, "is_open": is_open})
 
     return card

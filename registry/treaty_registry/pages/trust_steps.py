@@ -27,7 +27,7 @@ class TrustStep:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ProtocolFacts:
     """The facts about a protocol. `is_published`: the published checkpoint covers it. `witnesses`: its number of cosignatures."""
 
     record: Record
@@ -39,16 +39,16 @@ class Evidence:
     witnesses: int
 
 
-def trust_steps(known: Evidence) -> list[TrustStep]:
+def trust_steps(evidence: ProtocolFacts) -> list[TrustStep]:
     """Return the ten steps in their order."""
-    record = known.record
+    record = evidence.record
     return [
         TrustStep("resolve", "holds", "This URI is published here.", "Whether your policy allows this registry."),
         TrustStep(
             "checkpoint",
             "holds",
-            f"{'The newest' if known.is_published else 'The next'} published checkpoint covers the publication. "
-            f"{_witnessed(known.witnesses)}",
+            f"{'The newest' if evidence.is_published else 'The next'} published checkpoint covers the publication. "
+            f"{_witnessed(evidence.witnesses)}",
             "Whether the key is the one you pinned, the checkpoint is recent, and it extends the last one you saw.",
         ),
         TrustStep(
@@ -63,11 +63,11 @@ def trust_steps(known: Evidence) -> list[TrustStep]:
             "Before it was logged, each statement was checked: a key of its author signed it, and the author had the right to.",
             "All of it again, from the log alone.",
         ),
-        _document(known),
-        _handler(known),
-        _wheel(known),
-        _attestation(known),
-        _status(known),
+        _document(evidence),
+        _handler(evidence),
+        _wheel(evidence),
+        _attestation(evidence),
+        _status(evidence),
         TrustStep(
             "lock",
             "open",
@@ -83,15 +83,15 @@ def _witnessed(count: int) -> str:
     return f"{count} {'witness has' if count == 1 else 'witnesses have'} cosigned it."
 
 
-def _document(known: Evidence) -> TrustStep:
-    if known.has_document:
+def _document(evidence: ProtocolFacts) -> TrustStep:
+    if evidence.has_document:
         sentence = "The text below has the hash that the publication names."
         return TrustStep("document", "holds", sentence, "The hash again, and the hash that you asked for, if you named one.")
     return TrustStep("document", "fails", "The bytes of the document are not served.", "Nothing: there is no document to check.")
 
 
-def _handler(known: Evidence) -> TrustStep:
-    handlers = known.record.handlers
+def _handler(evidence: ProtocolFacts) -> TrustStep:
+    handlers = evidence.record.handlers
     usable = sum(handler.status in ("active", "deprecated") for handler in handlers)
     left = "Whose handlers may run. An election chooses documents; your policy chooses code."
     if usable:
@@ -101,32 +101,34 @@ def _handler(known: Evidence) -> TrustStep:
     return TrustStep("handler", "fails", sentence, left)
 
 
-def _wheel(known: Evidence) -> TrustStep:
+def _wheel(evidence: ProtocolFacts) -> TrustStep:
     left = "Size, hash and rules again, on the bytes that it downloads."
-    if known.handler is None:
+    if evidence.handler is None:
         return TrustStep("wheel", "open", "There is no package to check.", left)
-    if isinstance(known.package, PackageView):
+    if isinstance(evidence.package, PackageView):
         # `read_wheel` ran for this page, and so did it before the statement was logged.
-        same = (known.package.uri, known.package.document) == (known.record.uri, known.record.hash)
-        sentence = f"{known.handler.filename} keeps all rules for handler packages and names this protocol."
+        same = (evidence.package.uri, evidence.package.document) == (evidence.record.uri, evidence.record.hash)
+        sentence = f"{evidence.handler.filename} keeps all rules for handler packages and names this protocol."
         return TrustStep("wheel", "holds" if same else "fails", sentence if same else "The package names another protocol.", left)
-    reason = known.package.reason if known.package else "The package was not read."
+    reason = evidence.package.reason if evidence.package else "The package was not read."
     return TrustStep("wheel", "fails", reason, left)
 
 
-def _attestation(known: Evidence) -> TrustStep:
+def _attestation(evidence: ProtocolFacts) -> TrustStep:
     left = "The signature, its certificate and its log entry. A registry does not verify them for you."
-    if isinstance(known.signature, SignatureView):
-        issuer = f", as {known.signature.issuer} certified" if known.signature.issuer else ""
-        return TrustStep("attestation", "open", f"The Sigstore bundle says: signed by {known.signature.identity}{issuer}.", left)
-    reason = known.signature.reason if known.signature else "There is no handler, so there is no attestation."
+    if isinstance(evidence.signature, SignatureView):
+        issuer = f", as {evidence.signature.issuer} certified" if evidence.signature.issuer else ""
+        return TrustStep(
+            "attestation", "open", f"The Sigstore bundle says: signed by {evidence.signature.identity}{issuer}.", left
+        )
+    reason = evidence.signature.reason if evidence.signature else "There is no handler, so there is no attestation."
     return TrustStep("attestation", "open", reason, left)
 
 
-def _status(known: Evidence) -> TrustStep:
+def _status(evidence: ProtocolFacts) -> TrustStep:
     left = "Whether a deprecated one still suits you. Yanked and revoked ones are refused."
-    status = known.record.status
-    of_handler = known.handler.status if known.handler else "active"
+    status = evidence.record.status
+    of_handler = evidence.handler.status if evidence.handler else "active"
     worst = next((name for name in ("revoked", "yanked", "deprecated") if name in (status, of_handler)), "active")
-    sentence = f"The protocol is {status}." + (f" The handler is {of_handler}." if known.handler else "")
+    sentence = f"The protocol is {status}." + (f" The handler is {of_handler}." if evidence.handler else "")
     return TrustStep("status", "fails" if worst in ("revoked", "yanked") else "holds", sentence, left)

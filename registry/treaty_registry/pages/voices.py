@@ -10,7 +10,7 @@ from treaty_client.audit.decision import Transcript, Voice
 from treaty_client.audit.reasons import choices_of
 from treaty_consensus.kinds import NONE
 
-from ..serving.history import Vote
+from ..serving.history import VoterChoice
 
 MAX_CLUSTERS = 16
 MAX_VOICES = 64
@@ -28,7 +28,7 @@ class CountedVoice:
 
 
 @dataclass
-class Cluster:
+class VoiceCluster:
     """The voices of one cluster. `by_choice`: the weight that has a choice first."""
 
     name: str
@@ -36,15 +36,15 @@ class Cluster:
     voices: int = 0
     by_choice: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, heard: CountedVoice) -> None:
+    def add(self, voice: CountedVoice) -> None:
         """Count a voice."""
-        self.weight += int(heard.voice.counts)
+        self.weight += int(voice.voice.counts)
         self.voices += 1
-        for choice, weight in heard.firsts.items():
+        for choice, weight in voice.firsts.items():
             self.by_choice[choice] += weight
 
 
-def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[CountedVoice]:
+def hear(transcript: Transcript, votes: Mapping[str, Sequence[VoterChoice]]) -> list[CountedVoice]:
     """Return the voices of a transcript with their first choices. `votes`: principal → the votes of its DIDs."""
     # A ballot names documents, and the count lines by the version that they speak.
     choices = {choice: choice for choice in choices_of(transcript)}
@@ -52,23 +52,23 @@ def hear(transcript: Transcript, votes: Mapping[str, Sequence[Vote]]) -> list[Co
     return [_heard(voice, votes.get(voice.principal, ()), choices) for voice in transcript.voices]
 
 
-def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[Cluster], Cluster | None]:
+def clusters_of(voices: Sequence[CountedVoice]) -> tuple[list[VoiceCluster], VoiceCluster | None]:
     """Return the heaviest clusters, and the sum of the others if there are more."""
-    clusters: dict[str, Cluster] = {}
-    for heard in voices:
-        clusters.setdefault(heard.voice.cluster, Cluster(heard.voice.cluster)).add(heard)
+    clusters: dict[str, VoiceCluster] = {}
+    for voice in voices:
+        clusters.setdefault(voice.voice.cluster, VoiceCluster(voice.voice.cluster)).add(voice)
     ordered = sorted(clusters.values(), key=lambda cluster: (-cluster.weight, cluster.name))
     others = {cluster.name for cluster in ordered[MAX_CLUSTERS:]}
     if not others:
         return ordered, None
-    rest = Cluster(f"{len(others)} more clusters")
-    for heard in voices:
-        if heard.voice.cluster in others:
-            rest.add(heard)
+    rest = VoiceCluster(f"{len(others)} more clusters")
+    for voice in voices:
+        if voice.voice.cluster in others:
+            rest.add(voice)
     return ordered[:MAX_CLUSTERS], rest
 
 
-def _heard(voice: Voice, votes: Sequence[Vote], choices: Mapping[str, str]) -> CountedVoice:
+def _heard(voice: Voice, votes: Sequence[VoterChoice], choices: Mapping[str, str]) -> CountedVoice:
     if voice.by == "reports":
         # An implied ballot ranks one document as a rule. The one that the principal reported last stands for it.
         spoken = next((choices[vote.spoken] for vote in votes if vote.spoken and vote.spoken in choices), UNKNOWN)

@@ -12,9 +12,9 @@ import msgspec
 
 from treaty_consensus.kinds import Decision, Handler, Publish, Status, Withdrawal
 
+from ..catalogue.facets import WORDS_OF
 from ..catalogue.queries import fetch_records
 from ..log.entry import Entry
-from . import facets
 from .columns import insert, statement_of
 
 if TYPE_CHECKING:
@@ -25,6 +25,26 @@ _WITHDRAWN = """
 select uri from protocols where card = any($1)
 union select uri from handlers where wheel = any($1) union select uri from handlers where bundle = any($1)
 """
+# One statement for all protocols of a batch: it writes only the postings that change.
+_RENEW_FACETS = f"""
+with wanted as ({WORDS_OF}),
+removed as (
+  delete from postings p using (select index, unnest(old) as word, new from wanted) former
+  where p.word = former.word and p.place = 0 and p.index = former.index and former.word <> all(former.new) returning p.word
+),
+added as (
+  insert into postings select word, 0, index from (select index, unnest(new) as word, old from wanted) present
+  where word <> all(old) returning word
+),
+counted as (
+  insert into words
+  select word, sum(uses)::bigint from (select word, 1 as uses from added union all select word, -1 from removed) changes
+  group by word
+  on conflict (word) do update set uses = words.uses + excluded.uses
+),
+updated as (update protocols set facets = new from wanted where protocols.index = wanted.index and facets <> new)
+select distinct word from removed
+"""  # noqa: S608 (constants)
 
 
 async def write(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -32,7 +52,7 @@ async def write(connection: AnyConnection, entries: Sequence[Entry]) -> None:
     uris = await _touched(connection, entries)
     if not uris:
         return
-    await facets.write(connection, uris)
+    await _write_facets(connection, uris)
     records = await fetch_records(connection, sorted(uris))
     await insert(
         connection,
@@ -54,3 +74,11 @@ async def _touched(connection: AnyConnection, entries: Iterable[Entry]) -> set[s
             case Withdrawal() as body:
                 uris |= {row["uri"] for row in await connection.fetch(_WITHDRAWN, [bytes.fromhex(body.sha256)])}
     return uris
+
+
+async def _write_facets(connection: AnyConnection, uris: set[str]) -> None:
+    """Write the facets of the protocols and their postings for search. Call it after the tables that they are derived from."""
+    removed = [row["word"] for row in await connection.fetch(_RENEW_FACETS, list(uris))]
+    if removed:
+        # A word without uses would depend on how the leaves were batched.
+        await connection.execute("delete from words where word = any($1) and uses = 0", removed)

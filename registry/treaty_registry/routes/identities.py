@@ -83,5 +83,4 @@ async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDep
     except msgspec.ValidationError as error:
         raise Malformed(HttpCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
     answer = await registry.testimony(did, question.keyid, source=source(request, registry.proxies))
-    view = Testimony(canonical.b64encode(answer.payload), answer.key_id, canonical.b64encode(answer.signature))
-    return Response(msgspec.json.encode(view), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})
+    return Response(msgspec.json.encode(answer), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})

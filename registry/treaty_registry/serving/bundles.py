@@ -184,10 +184,10 @@ async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str],
     """Add the publishes of `uris`, of their bases and of these handlers, with the grants, identities and times that they depend
     on."""
     chain = await connection.fetch(_CHAIN, uris, plan.size)
-    judged = [(row["publisher"], row["index"]) for row in (*chain, *handlers)]
-    plan.leaves |= {index for _, index in judged}
+    publishes = [(row["publisher"], row["index"]) for row in (*chain, *handlers)]
+    plan.leaves |= {index for _, index in publishes}
     plan.subjects |= {row["uri"] for row in chain}
-    dids = {publisher for publisher, _ in judged}
+    dids = {publisher for publisher, _ in publishes}
     guests = [row for row in chain if not _owns(row["publisher"], row["namespace"])]
     if guests:
         used = [[row[name] for row in guests] for name in ("namespace", "publisher", "index")]
@@ -195,12 +195,12 @@ async def _add_publishes(connection: AnyConnection, plan: Plan, uris: list[str],
             plan.leaves.add(grant["index"])
             dids.add(grant["owner"])
             # The wait of a new tenure is the owner's too.
-            judged.append((grant["owner"], grant["publish"]))
+            publishes.append((grant["owner"], grant["publish"]))
     tenures = await _add_identities(connection, plan, dids)
     # A publisher in a later tenure: its 30 days are judged by the clock before its leaf.
     heirs = [
         index
-        for publisher, index in judged
+        for publisher, index in publishes
         if any(did == publisher and since < index and tenure > 1 for did, since, tenure in tenures)
     ]
     for clock in await connection.fetch(_CLOCK, heirs) if heirs else []:

@@ -73,7 +73,7 @@ class ConsensusPeriod(NamedTuple):
     last: int
 
 
-class Approvals(NamedTuple):
+class EpochApprovals(NamedTuple):
     """The votes for each candidate at the end of an epoch, by the first document of its line. Weights are in units of 2^-32.
 
     `voters`, `roll`: the principals whose votes count, and all; None where the transcript does not say it. `pairs`: document →
@@ -88,7 +88,7 @@ class Approvals(NamedTuple):
     pairs: Mapping[str, int] = MappingProxyType({})
 
 
-class Vote(NamedTuple):
+class VoterChoice(NamedTuple):
     """A DID's ballot before a decision, and the document of the topic that it reported last. Either may be absent."""
 
     did: str
@@ -120,27 +120,29 @@ class TopicHistory:
         self._pool = registry.pool
         self._standings = standings
         # Transcripts never change, and reading one costs more than all the rest of a page.
-        self._approvals: OrderedDict[bytes, Approvals] = OrderedDict()
+        self._approvals: OrderedDict[bytes, EpochApprovals] = OrderedDict()
 
     async def succession(self, topic: str, size: int) -> list[ConsensusPeriod]:
         """Return who was the consensus among the first `size` leaves, newest first, from the newest 1,000 decisions."""
         rows = await self._pool.fetch(_SUCCESSION, topic, size, _MAX_DECISIONS)
         return [ConsensusPeriod(row["consensus"].hex() if row["consensus"] else None, row["first"], row["last"]) for row in rows]
 
-    async def approvals(self, topic: str, size: int) -> list[Approvals]:
+    async def approvals(self, topic: str, size: int) -> list[EpochApprovals]:
         """Return the votes for candidates at the newest decisions among the first `size` leaves, oldest first, without
         withdrawn transcripts."""
         rows = await self._pool.fetch(_EARLIER, topic, size, MAX_EPOCHS)
-        counted = [await self._counted(row["transcript"]) for row in reversed(rows)]
-        return [approvals for approvals in counted if approvals is not None]
+        curves = [await self._counted(row["transcript"]) for row in reversed(rows)]
+        return [approvals for approvals in curves if approvals is not None]
 
-    async def newest(self, topics: Sequence[str]) -> Mapping[str, Approvals]:
+    async def newest(self, topics: Sequence[str]) -> Mapping[str, EpochApprovals]:
         """Return topic → the votes at its newest decision, of a few topics. Withdrawn transcripts are left out."""
         rows = await self._pool.fetch(_NEWEST, list(topics))
-        counted = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
-        return {topic: approvals for topic, approvals in counted.items() if approvals is not None}
+        by_topic = {row["topic"]: await self._counted(row["transcript"]) for row in rows}
+        return {topic: approvals for topic, approvals in by_topic.items() if approvals is not None}
 
-    async def votes(self, topic: str, electorate: Electorate, principals: Sequence[str], size: int) -> Mapping[str, list[Vote]]:
+    async def votes(
+        self, topic: str, electorate: Electorate, principals: Sequence[str], size: int
+    ) -> Mapping[str, list[VoterChoice]]:
         """Return principal → the votes of its DIDs, as they stood among the first `size` leaves."""
         speakers = {principal: [principal] for principal in principals}
         if electorate == "open":
@@ -163,14 +165,14 @@ class TopicHistory:
                 idle[row["document"].hex()] += 1
             else:
                 pairs[row["document"].hex()].add(pair)
-        counted = {document: frozenset(agents) for document, agents in pairs.items()}
-        return ReportedPairs(counted, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
+        agents_of = {document: frozenset(agents) for document, agents in pairs.items()}
+        return ReportedPairs(agents_of, idle, parameters.candidate_pairs, is_whole=len(rows) <= MAX_PAIRS)
 
     async def parameters(self, statement: str) -> Parameters:
         """Return the parameters in a logged statement."""
         return await self._standings.parameters(statement)
 
-    async def _counted(self, digest: bytes) -> Approvals | None:
+    async def _counted(self, digest: bytes) -> EpochApprovals | None:
         cached = self._approvals.get(digest)
         if cached is not None:
             self._approvals.move_to_end(digest)
@@ -183,14 +185,14 @@ class TopicHistory:
         by_line = {entry.line or entry.hash: int(entry.approval) for entry in read.candidates}
         voters, roll = (read.turnout.votes[0], read.turnout.roll[0]) if read.turnout else (None, None)
         pairs = {entry.hash: entry.pairs for entry in read.candidates}
-        approvals = self._approvals[digest] = Approvals(read.epoch, int(read.total), by_line, voters, roll, pairs)
+        approvals = self._approvals[digest] = EpochApprovals(read.epoch, int(read.total), by_line, voters, roll, pairs)
         if len(self._approvals) > _REMEMBERED:
             self._approvals.popitem(last=False)
         return approvals
 
 
-def _vote(row: Row) -> Vote:
-    return Vote(
+def _vote(row: Row) -> VoterChoice:
+    return VoterChoice(
         did=row["did"],
         tiers=None if row["tiers"] is None else read_tiers(row["tiers"]),
         spoken=None if row["document"] is None else row["document"].hex(),

@@ -5,8 +5,8 @@
     GET /namespaces/NAMESPACE/.well-known/agent-skills/index.json     and so on
 
 A document with the front matter that `treaty document` writes is a skill as it is, so its digest is the protocol's hash. Another
-one is wrapped, and the wrapper says so. No index has all of a registry: agents follow skills with all their permissions, and anyone
-publishes.
+one is wrapped, and the wrapper says so. No index has all of a registry: agents follow skills with all their permissions, and
+anyone publishes.
 """
 
 from __future__ import annotations

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treaty_client.registries.replies import GrantInfo, Grants, NextBallot, Reach, TopicPage, TopicSummary, Vouches, VouchInfo
+from treaty_client.registries.replies import (
+    Clients,
+    GrantInfo,
+    Grants,
+    NextBallot,
+    Reach,
+    TopicPage,
+    TopicSummary,
+    Vouches,
+    VouchInfo,
+)
 from treaty_consensus import __version__, facts
 from treaty_consensus.amendment import constitution_of
 from treaty_consensus.canonical import b64encode
@@ -19,7 +29,7 @@ from treaty_consensus.kinds import Parameters
 from treaty_consensus.protocol import is_topic
 
 from ..catalogue.lookup import Lookup
-from ..catalogue.resources import Candidate, Clients, DecisionView, GreasedLogView, Topic
+from ..catalogue.resources import Candidate, DecisionView, GreasedLogView, Topic
 from ..catalogue.statuses import MAX_URIS, status_of
 from ..log.tables import read_facts
 from ..readable import Head, ReadableLog
@@ -116,7 +126,7 @@ class _Transcript(msgspec.Struct):
     pairwise: list[list[str]]
 
 
-class Elections:
+class ElectionQueries:
     """Reads the elections. Safe for concurrent use on one event loop."""
 
     def __init__(self, registry: ReadableLog, standings: StandingQueries) -> None:
@@ -250,7 +260,7 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
     candidates = []
     for row in rows:
         digest = row["document"].hex()
-        counted = votes.get(digest)
+        vote = votes.get(digest)
         candidates.append(
             Candidate(
                 hash=digest,
@@ -261,8 +271,8 @@ def _candidates(rows: list[Row], transcript: _Transcript | None) -> list[Candida
                 status=row["status"],
                 successor=row["successor"],
                 reports=row["reports"],
-                support=counted.support if counted else None,
-                opposition=counted.opposition if counted else None,
+                support=vote.support if vote else None,
+                opposition=vote.opposition if vote else None,
             )
         )
     return candidates

@@ -49,7 +49,7 @@ from .cache import ResponseCache
 from .feeds import ATOM, Feeds
 from .negotiation import Form
 from .representation import BUNDLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
-from .topics import Elections
+from .topics import ElectionQueries
 from .voting import VotingQueries
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
@@ -111,7 +111,7 @@ class Views:
         self.catalogue = Catalogue(registry.pool)
         self.retrieval = Retrieval(registry.pool)
         self.standings = StandingQueries(registry.pool)
-        self.elections = Elections(registry, self.standings)
+        self.elections = ElectionQueries(registry, self.standings)
         self.voting = VotingQueries(registry, self.elections)
         self.feeds = Feeds(registry)
         self.memory = memory or ResponseCache()
@@ -218,7 +218,7 @@ class Views:
         return await self._bundle(path, since, lambda head: protocol_plan(self.registry, head, uri))
 
     async def topic(self, topic: str) -> Representation:
-        """Return a topic's election. Raises as `topics.Elections.topic`."""
+        """Return a topic's election. Raises as `topics.ElectionQueries.topic`."""
 
         async def view() -> Made:
             value = await self.elections.topic(topic, self.registry.head)

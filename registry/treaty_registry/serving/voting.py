@@ -26,7 +26,7 @@ from treaty_consensus.kinds import NONE, Parameters, Report
 from ..catalogue.agents import AgentQueries, read_tiers
 from ..readable import Head, ReadableLog
 from ..storage.stored_leaf import restored
-from .topics import VOUCHES, Elections, check_topic
+from .topics import VOUCHES, ElectionQueries, check_topic
 
 if TYPE_CHECKING:
     from asyncpg import Record as Row
@@ -63,7 +63,7 @@ class _Said(NamedTuple):
 class VotingQueries:
     """Reads how DIDs vote. Safe for concurrent use on one event loop."""
 
-    def __init__(self, registry: ReadableLog, elections: Elections) -> None:
+    def __init__(self, registry: ReadableLog, elections: ElectionQueries) -> None:
         self._registry = registry
         self._elections = elections
         self._names = AgentQueries(registry.pool)
@@ -100,14 +100,16 @@ class VotingQueries:
             names={document: entry.uri for document, entry in names.items()},
         )
 
-    async def _vote(self, did: str, topic: str, said: Sequence[_Said], epoch: int, parameters: Parameters | None) -> VoteInfo:
+    async def _vote(
+        self, did: str, topic: str, statements: Sequence[_Said], epoch: int, parameters: Parameters | None
+    ) -> VoteInfo:
         cast = await self._registry.pool.fetch(_CAST, topic, did, _MAX_CAST)
         lines = await self._lines_of(topic)
         tiers = read_tiers(cast[0]["tiers"]) if cast else []
         memory = 0
         if parameters is not None:
             memory = parameters.horizon_epochs * (parameters.memory_horizons or 1)
-        recent = [report for report in said if report.topic == topic and report.epoch > epoch - memory]
+        recent = [report for report in statements if report.topic == topic and report.epoch > epoch - memory]
         first = sorted({lines.get(choice, choice) for choice in tiers[0]} - {NONE}) if tiers else []
         # A count over up to a thousand reports for each epoch would keep the event loop from all others.
         use = await asyncio.to_thread(_use, did, recent, lines)
@@ -142,12 +144,12 @@ def _agreed(did: str, leaves: Iterable[bytes]) -> Iterable[_Said]:
             yield _Said(body.topic, body.epoch, others[0], body.document)
 
 
-def _use(did: str, said: Sequence[_Said], lines: Mapping[str, str]) -> UseInfo | None:
-    """Return what reports imply, by the rule of the election. `said`: in the order of the log."""
+def _use(did: str, statements: Sequence[_Said], lines: Mapping[str, str]) -> UseInfo | None:
+    """Return what reports imply, by the rule of the election. `statements`: in the order of the log."""
     pairs: defaultdict[str, dict[Pair, int]] = defaultdict(dict)
     newest: dict[str, str] = {}
     implied: dict[str, Implied] = {}
-    for epoch, reports in groupby(said, key=lambda report: report.epoch):
+    for epoch, reports in groupby(statements, key=lambda report: report.epoch):
         first: dict[str, str] = {}
         for report in reports:
             # Of each pair the first report of an epoch counts.

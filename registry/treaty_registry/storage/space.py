@@ -63,6 +63,6 @@ class FreeSpace:
             fix="Send the same again later. The registry continues by itself once its operator has freed space.",
         )
 
-    def _holds(self, found: os.statvfs_result, needed: int) -> bool:
-        no_files = found.f_files > 0 and found.f_favail == 0  # a file system without a limit on files reports 0 and 0
-        return not no_files and found.f_bavail * found.f_frsize >= self.kept + needed
+    def _holds(self, space: os.statvfs_result, needed: int) -> bool:
+        no_files = space.f_files > 0 and space.f_favail == 0  # a file system without a limit on files reports 0 and 0
+        return not no_files and space.f_bavail * space.f_frsize >= self.kept + needed

@@ -43,7 +43,7 @@ _SECRETS = (
 _ADDRESS = re.compile(r"(?<![\w.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(?![\w])")
 
 _MAX_SHOWN = 64
-_shown: set[str] = set()
+_addresses: set[str] = set()
 """The addresses of this registry's own nodes. They are no person's, and a line without them helps no operator."""
 
 _WORD = re.compile(r"[0-9A-Za-z-]{1,128}")
@@ -70,8 +70,8 @@ def show_address(url: str) -> None:
     """Let lines have the address in the URL of one of this registry's own nodes, from the operator's settings."""
     with suppress(ValueError):
         host = urlsplit(url).hostname
-        if host and len(_shown) < _MAX_SHOWN:
-            _shown.add(str(ipaddress.ip_address(host)))
+        if host and len(_addresses) < _MAX_SHOWN:
+            _addresses.add(str(ipaddress.ip_address(host)))
 
 
 def redact(value: Any) -> Any:
@@ -92,5 +92,5 @@ def _without_address(match: re.Match[str]) -> str:
     # A sentence may go on behind it: `::1.`, `192.0.2.7:`.
     for text in (matched, matched.rstrip("."), matched.rstrip(".:")):
         with suppress(ValueError):  # a time of day, or a version
-            return matched if str(ipaddress.ip_address(text)) in _shown else "[address]"
+            return matched if str(ipaddress.ip_address(text)) in _addresses else "[address]"
     return matched

@@ -78,11 +78,11 @@ class _LogBox:
     following: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, kept: _Kept) -> None:
+    def add(self, entry: _Kept) -> None:
         """Add the statement whose file is named by `following`."""
-        self.kept[self.following] = kept
-        self.numbers[kept.digest] = self.following
-        self.used[kept.network] += kept.size
+        self.kept[self.following] = entry
+        self.numbers[entry.digest] = self.following
+        self.used[entry.network] += entry.size
         self.following += 1
 
     def expire(self, until: float) -> None:

@@ -18,7 +18,7 @@ from treaty_consensus.log.witness import AddCheckpoint, judge
 
 from ..codes import RegistryWitnessCode
 from ..telemetry.measures import FORKS
-from .records import Store, signing_key
+from .records import WitnessStore, signing_key
 
 _KEPT_NOTES = 1024
 """Cosigned notes in memory; a witness of many thousand logs makes those of the others again when a monitor asks."""
@@ -42,7 +42,7 @@ class Cosigner:
 
     def __init__(
         self,
-        store: Store,
+        store: WitnessStore,
         key: SignerKey,
         logs: Sequence[VerifierKey],
         clock: Callable[[], float],

@@ -39,7 +39,7 @@ _MAX_KEPT = 64  # proofs of one log
 _MAX_LOGS_FILE = 32 * 1024 * 1024  # a hundred thousand keys with long names
 
 
-class Store:
+class WitnessStore:
     """The data directory of a witness. Blocks on the disk; the caller must order the writes for one log."""
 
     def __init__(self, data: Path) -> None:

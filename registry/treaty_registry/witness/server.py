@@ -39,8 +39,8 @@ from ..telemetry.middleware import Observed
 from .box import Boxes
 from .copies import Copies, UploadConflict
 from .cosigner import Cosigner
-from .records import Store
-from .uploads import Body, take
+from .records import WitnessStore
+from .uploads import UploadBody, take
 
 _THREADS = 64
 """Requests at a time. Each waits for the disk, and a file system syncs those together that wait at the same moment: with the six
@@ -87,7 +87,7 @@ async def statements(origin_hash: FromPath[str], request: HttpRequest, boxes: Na
 async def add_entries(request: HttpRequest, copies: NamedDependency[Copies]) -> Response[bytes]:
     """Store entries of a log that the client uploads, and cosign its checkpoint once all are here."""
     gzipped = request.headers.get("content-encoding", "").lower() == "gzip"
-    lines, copy, whole = await take(Body(request.stream(), gzipped=gzipped), copies)
+    lines, copy, whole = await take(UploadBody(request.stream(), gzipped=gzipped), copies)
     if whole:
         return _text(lines, NO_STORE)
     conflict = copy.conflict
@@ -140,7 +140,7 @@ async def serve(
     Raises as `Listening.bound`, `metrics_served`, `Store.held`, `Store.key` and `Cosigner`.
     """
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "witness"))
-    store = Store(data)
+    store = WitnessStore(data)
     # Before the records are read: another process could still write them.
     with listening.bound() as listener, store.held():
         key = store.key(name)

@@ -19,11 +19,11 @@ _PACKAGE = 300.0  # seconds for the head or a package, which has at most 16 MiB:
 _PIECE = 64 * 1024  # bytes that are decompressed at once: a small body may expand a thousand times
 
 
-class Ended(Exception):
+class UploadEnded(Exception):
     """The body ended before the bytes that were asked for."""
 
 
-class Body:
+class UploadBody:
     """The bytes of a request, in the order in which they arrive."""
 
     def __init__(self, chunks: AsyncIterator[bytes], *, gzipped: bool) -> None:
@@ -51,10 +51,10 @@ class Body:
                     async with asyncio.timeout(_PATIENCE):
                         self._waiting = await anext(self._chunks)
                 except (StopAsyncIteration, TimeoutError) as error:
-                    raise Ended from error
+                    raise UploadEnded from error
             # zlib would keep all that follows the end of the compressed bytes.
             if self._inflate is not None and self._inflate.eof:
-                raise Ended
+                raise UploadEnded
             if self._inflate is None:
                 data, self._waiting = self._waiting, b""
             else:
@@ -67,7 +67,7 @@ class Body:
                 return data
 
 
-async def read_head(body: Body) -> Upload:
+async def read_head(body: UploadBody) -> Upload:
     """Return the head of a request. Raises `Malformed` (`witness.request`)."""
     try:
         async with asyncio.timeout(_PACKAGE):
@@ -76,13 +76,13 @@ async def read_head(body: Body) -> Upload:
                 raise bad_upload("its origin is too long")
             origin = (await body.read(length)).decode()
             upload = Upload(origin, await body.number(8), await body.number(8), await body.read(await body.number(2)))
-    except (Ended, TimeoutError, UnicodeDecodeError) as error:
+    except (UploadEnded, TimeoutError, UnicodeDecodeError) as error:
         raise bad_upload("its head breaks off") from error
     upload.check()
     return upload
 
 
-async def take(body: Body, copies: Copies) -> tuple[bytes, LogCopy, bool]:
+async def take(body: UploadBody, copies: Copies) -> tuple[bytes, LogCopy, bool]:
     """Store an upload. Return the signature lines, the copy, and whether all entries are here.
 
     Raises `NotFound` (404), `UploadConflict` (409), `Malformed` (400) when not even one package is whole, and `Untrusted` (422).
@@ -93,7 +93,7 @@ async def take(body: Body, copies: Copies) -> tuple[bytes, LogCopy, bool]:
     for number, (start, end) in enumerate(upload.packages()):
         try:
             entries, proof = await _package(body, end - start)
-        except Ended as error:
+        except UploadEnded as error:
             if not number:
                 raise bad_upload("its first package breaks off") from error
             break
@@ -104,7 +104,7 @@ async def take(body: Body, copies: Copies) -> tuple[bytes, LogCopy, bool]:
     return await asyncio.to_thread(copy.finish, signed, copies.cosign), copy, True
 
 
-async def _package(body: Body, count: int) -> tuple[list[bytes], list[bytes]]:
+async def _package(body: UploadBody, count: int) -> tuple[list[bytes], list[bytes]]:
     try:
         async with asyncio.timeout(_PACKAGE):
             entries = [await body.read(await body.number(2)) for _ in range(count)]
@@ -113,4 +113,4 @@ async def _package(body: Body, count: int) -> tuple[list[bytes], list[bytes]]:
                 raise bad_upload(f"a proof has more than {MAX_PROOF} hashes")
             return entries, [await body.read(HASH_SIZE) for _ in range(hashes)]
     except TimeoutError as error:
-        raise Ended from error
+        raise UploadEnded from error

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
-from a2a.client import A2ACardResolver  # type: ignore[import-not-found]
-from a2a.client.client_factory import ClientConfig, ClientFactory  # type: ignore[import-not-found]
-from a2a.types import AgentCard  # type: ignore[import-not-found]
-from a2a.utils.proto_utils import validate_proto_required_fields  # type: ignore[import-not-found]
-from a2a.utils.signing import (  # type: ignore[import-not-found]
+from a2a.client import A2ACardResolver
+from a2a.client.client import ClientConfig
+from a2a.client.client_factory import ClientFactory
+from a2a.types import AgentCard
+from a2a.utils.proto_utils import validate_proto_required_fields
+from a2a.utils.signing import (
     InvalidSignaturesError,
     NoSignatureError,
     create_signature_verifier,
@@ -27,8 +28,8 @@ def read(card: dict[str, Any]) -> dict[str, Any]:
     """The card as the SDK's own type, strictly parsed; what it keeps of it."""
     parsed = ParseDict(card, AgentCard())
     validate_proto_required_fields(parsed)
-    kept: dict[str, Any] = MessageToDict(parsed)
-    return kept
+    message_to_dict: dict[str, Any] = MessageToDict(parsed)
+    return message_to_dict
 
 
 def verify(card: dict[str, Any], keys: dict[str, str]) -> str:

@@ -73,10 +73,10 @@ def answer_challenge(
 def sign_covering(document: dict[str, Any], key: str, components: list[str], method: str, url: str) -> dict[str, str]:
     """Headers of a signature that covers these components alone."""
     private: Any = load_pem_private_key(key.encode(), None)
-    made = generate_http_signature_headers(
+    headers = generate_http_signature_headers(
         document, url, method, lambda message, fragment: private.sign(message), covered_components=components
     )
-    return dict(made)
+    return dict(headers)
 
 
 def verify(document: dict[str, Any], method: str, url: str, headers: dict[str, str], body: str) -> dict[str, Any]:

@@ -48,8 +48,8 @@ def crawl(url: str) -> dict[str, Any]:
 
 def model(document: dict[str, Any]) -> dict[str, Any]:
     """What the SDK's own model of an agent description keeps of a document, which it validates."""
-    kept: dict[str, Any] = MODELS.AgentDescription.model_validate(document).model_dump(exclude_none=True)
-    return kept
+    members: dict[str, Any] = MODELS.AgentDescription.model_validate(document).model_dump(exclude_none=True)
+    return members
 
 
 def methods(document: dict[str, Any]) -> list[Any]:

@@ -63,8 +63,8 @@ def finished() -> bool:
 def encrypt(frame: str) -> dict[str, Any]:
     """A message that it would send."""
     _, key, _, key_id, _, _ = END["generater"].get_final_short_term_key()
-    made = generate_encrypted_message("1.0", "6" * 32, END["generater"].local_did, END["peer"], key_id, frame.encode(), key)
-    return dict(made)
+    message = generate_encrypted_message("1.0", "6" * 32, END["generater"].local_did, END["peer"], key_id, frame.encode(), key)
+    return dict(message)
 
 
 def decrypt(text: str) -> str | None:
@@ -79,9 +79,9 @@ def decrypt(text: str) -> str | None:
 def _settle() -> list[dict[str, Any]]:
     """Let it do what it has to do; it loses what comes just when it begins to wait."""
     LOOP.run_until_complete(asyncio.sleep(0.05))
-    said = list(SENT)
+    frames = list(SENT)
     SENT.clear()
-    return said
+    return frames
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

@@ -209,8 +209,8 @@ class Bridge:
                 frame = await self._link.receive()
                 assert isinstance(frame, bytes)
                 if frame[0] >> 6 == 0:
-                    said = json.loads(frame[1:])
-                    self.seen.append([said["action"], said.get("status"), said.get("modificationSummary", "")])
+                    data = json.loads(frame[1:])
+                    self.seen.append([data["action"], data.get("status"), data.get("modificationSummary", "")])
                     self._protocol.handle_meta_data(frame)
                 elif frame[0] >> 6 == 1:
                     await self._spoken.handle_message(frame[1:])
@@ -278,8 +278,8 @@ async def provide(did: str, answers: list[dict[str, Any]], peer: dict[str, Any],
     async def resolve(asked: str) -> dict[str, Any]:
         if asked == peer.get("id"):
             return peer
-        found: dict[str, Any] = await fetched(asked)
-        return found
+        document: dict[str, Any] = await fetched(asked)
+        return document
 
     did_wba_verifier.resolve_did_wba_document = resolve
 

@@ -197,7 +197,7 @@ def deliver(members: list[dict[str, Any]], batches: list[list[dict[str, Any]]]) 
     The members look after each batch.
     """
     environment, roles = Recorded(published=Memory()), []
-    found: dict[str, dict[str, list[str]]] = {member["name"]: {"buffered": [], "news": []} for member in members}
+    deliveries: dict[str, dict[str, list[str]]] = {member["name"]: {"buffered": [], "news": []} for member in members}
     for member in members:
         role = _class(Role, member["address"])(name=member["name"], profile=member["name"])
         if "watch" in member:
@@ -214,9 +214,9 @@ def deliver(members: list[dict[str, Any]], batches: list[list[dict[str, Any]]]) 
             for message in buffered:
                 role.rc.msg_buffer.push(message)
             asyncio.run(role._observe())
-            found[role.name]["buffered"] += [message.id for message in buffered]
-            found[role.name]["news"] += [message.id for message in role.rc.news]
-    return {"members": found, "history": [message.id for message in environment.published.get()]}
+            deliveries[role.name]["buffered"] += [message.id for message in buffered]
+            deliveries[role.name]["news"] += [message.id for message in role.rc.news]
+    return {"members": deliveries, "history": [message.id for message in environment.published.get()]}
 
 
 def defaults() -> dict[str, Any]:
@@ -282,8 +282,8 @@ def _requirement() -> Any:
 def _message(draft: dict[str, Any]) -> Any:
     about = draft.get("instruct_content")
     cause = ACTIONS[draft["cause_by"]]
-    given = {"instruct_content": None if about is None else About(**about), "cause_by": cause, "send_to": set(draft["send_to"])}
-    return Message(**{**draft, **given})
+    members = {"instruct_content": None if about is None else About(**about), "cause_by": cause, "send_to": set(draft["send_to"])}
+    return Message(**{**draft, **members})
 
 
 def _value(message: Any) -> dict[str, Any]:
@@ -313,9 +313,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 def main() -> None:
     """Answer each line of the standard input."""
     for line in sys.stdin:
-        asked = json.loads(line)
+        data = json.loads(line)
         try:
-            answer = {"result": FUNCTIONS[asked["call"]](**asked["arguments"])}
+            answer = {"result": FUNCTIONS[data["call"]](**data["arguments"])}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)

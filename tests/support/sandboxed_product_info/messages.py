@@ -36,9 +36,9 @@ def decode(data: bytes) -> dict[str, Value]:
     return message
 
 
-def request(message_id: str, wanted: dict[str, Value]) -> bytes:
+def request(message_id: str, members: dict[str, Value]) -> bytes:
     """A request for the product that `wanted` names by productId, productName or both."""
-    return encode({"messageId": message_id, "type": "REQUEST", "action": ACTION, **wanted})
+    return encode({"messageId": message_id, "type": "REQUEST", "action": ACTION, **members})
 
 
 def response(message_id: str, code: int, text: str, product: Value = None) -> bytes:
@@ -62,10 +62,10 @@ def request_issues(message: Value) -> list[str]:
     if not isinstance(message, dict):
         return ["A message is a JSON object."]
     issues = [f"{name} is not a string." for name in ("messageId", "type", "action") if not _is_text(message, name)]
-    asked = wanted(message)
-    if not asked:
+    values = wanted(message)
+    if not values:
         issues.append("Neither productId nor productName is given.")
-    issues += [f"{name} is not a string." for name in asked if not _is_text(asked, name)]
+    issues += [f"{name} is not a string." for name in values if not _is_text(values, name)]
     if message.get("type") != "REQUEST":
         issues.append("The type of a request is REQUEST.")
     if message.get("action") != ACTION:

@@ -106,7 +106,7 @@ class RegistryAnswer:
         whole list; otherwise they would be in it.
         """
         of_topic = [(logged.index, body) for logged, body in self._of(Publish) if body.topic == self.topic]
-        of_topic.sort(key=lambda found: self.rank(*found))
+        of_topic.sort(key=lambda entry: self.rank(*entry))
         return {body.uri: (index, body) for index, body in of_topic[:MAX_TOPIC_PROTOCOLS]}
 
     @cached_property
@@ -277,9 +277,9 @@ def _are_handlers_full(answer: RegistryAnswer, index: int, seen: Statement) -> b
     return all(logged.statement.author == author or logged.index < index for logged, _ in answer.handlers)
 
 
-def _grant_of(body: Publish, made: Statement) -> tuple[str, ...]:
+def _grant_of(body: Publish, statement: Statement) -> tuple[str, ...]:
     """Return the grant on which a publish statement rests; the owner of a namespace needs none."""
-    namespace, author = parse_protocol_uri(body.uri).namespace, made.author
+    namespace, author = parse_protocol_uri(body.uri).namespace, statement.author
     # A DID with a port owns no namespace, so it needs a grant.
     is_owner = author.port is None and author.namespace == namespace
     return () if is_owner else (f"grant/{namespace}/{author.text}",)

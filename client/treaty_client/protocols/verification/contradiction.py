@@ -185,9 +185,9 @@ def contradiction_error(answer: RegistryAnswer, missing: Sequence[SeenLeaf], own
     )
 
 
-def said(made: Statement) -> str:
+def said(statement: Statement) -> str:
     """Describe a statement as a clause of a sentence."""
-    body, author = made.body, made.author.text
+    body, author = statement.body, statement.author.text
     match body:
         case Identity():
             return f"{body.did} has the keys {', '.join(key.multikey for key in body.keys)}, in tenure {body.tenure}"
@@ -202,7 +202,7 @@ def said(made: Statement) -> str:
         case Decision():
             elected = f"the document {body.consensus}" if body.consensus else "no document"
             return f"the epoch {body.epoch} of {body.topic} ends with {elected} as the consensus"
-    return f"there is a {made.type} statement by {author}"
+    return f"there is a {statement.type} statement by {author}"
 
 
 def _some(leaves: Iterable[SeenLeaf]) -> tuple[SeenLeaf, ...]:

@@ -28,19 +28,19 @@ def proven_keys(leaves: Iterable[tuple[int, bytes]]) -> LogKeys:
     return keys_in(facts)
 
 
-def follow(known: LogKeys, proven: LogKeys, size: int) -> LogKeys:
+def follow(keys: LogKeys, proven: LogKeys, size: int) -> LogKeys:
     """Return the keys that a reader knows from now on. `proven`: those that a tree of `size` leaves shows.
 
     The reader has verified the tree by a key that it knows. Raises `Untrusted` (`log.other`) when `proven` lacks this key, or a
     rotation that the reader knows.
     """
-    pinned = known.at(size)
+    pinned = keys.at(size)
     # A reader that got one key from people does not know which rotations were before it.
-    has_all = all(term in proven.terms for term in known.below(size).terms)
+    has_all = all(term in proven.terms for term in keys.below(size).terms)
     if not (has_all if pinned.clock else any(term.log == pinned.log for term in proven.terms)):
-        raise no_genesis(known)
+        raise no_genesis(keys)
     # An older tree shows fewer rotations than the reader knows.
-    return known if known.newest.clock and len(known.terms) > len(proven.terms) else proven
+    return keys if keys.newest.clock and len(keys.terms) > len(proven.terms) else proven
 
 
 def no_genesis(keys: LogKeys) -> Untrusted:

@@ -28,7 +28,7 @@ def lock_entry(verified: VerifiedProtocol) -> LockedProtocol:
     return LockedProtocol(verified.publisher, verified.tenure, signer, identity=pinned)
 
 
-def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: str) -> None:
+def check_unchanged(locked: LockedProtocol | None, current: LockedProtocol, line: str) -> None:
     """Check that publisher, tenure and signer of a protocol's handlers are those of treaty.lock.
 
     `line`: the URI without its version. Raises `Untrusted` (`lock.publisher`).
@@ -36,10 +36,10 @@ def check_unchanged(locked: LockedProtocol | None, found: LockedProtocol, line: 
     if locked is None:
         return
     changes = (
-        ("publisher", locked.publisher, found.publisher),
-        ("tenure", str(locked.tenure), str(found.tenure)),
-        ("signer", locked.signer.identity, found.signer.identity),
-        ("signer", locked.signer.issuer, found.signer.issuer),
+        ("publisher", locked.publisher, current.publisher),
+        ("tenure", str(locked.tenure), str(current.tenure)),
+        ("signer", locked.signer.identity, current.signer.identity),
+        ("signer", locked.signer.issuer, current.signer.issuer),
     )
     for what, before, now in changes:
         if before != now:
@@ -116,17 +116,17 @@ def check_status(entries: Mapping[str, LockedProtocol], uri: ProtocolUri, eviden
     return msgspec.structs.replace(version, status=status, handler_status=handler_status)
 
 
-def _newer_status(pinned: LockedStatus | None, found: LockedStatus | None, what: str) -> LockedStatus | None:
+def _newer_status(pinned: LockedStatus | None, current: LockedStatus | None, what: str) -> LockedStatus | None:
     # Only a status that takes back is pinned: a lock under version control must not change with every other status.
     if pinned is None:
-        return found if found is not None and found.state in NEGATIVE_STATES else None
-    if found is None or found.index < pinned.index:
+        return current if current is not None and current.state in NEGATIVE_STATES else None
+    if current is None or current.index < pinned.index:
         raise Untrusted(
             LockCode.CONTRADICTED,
             f"The lock says that leaf {pinned.index} makes {what} {pinned.state}; the registry shows an older status, or none.",
             fix="Do not use it. The registry, or a party on the path to it, hides leaves of the log from you.",
         )
-    return found
+    return current
 
 
 def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -> None:
@@ -151,12 +151,12 @@ def _check_identity(locked: LockedProtocol, evidence: Evidence, is_kept: bool) -
     )
 
 
-def _check_version(version: LockedVersion | None, found: Publish, index: int) -> None:
-    if version is None or (version.document == found.document.sha256 and version.published in (None, index)):
+def _check_version(version: LockedVersion | None, publication: Publish, index: int) -> None:
+    if version is None or (version.document == publication.document.sha256 and version.published in (None, index)):
         return
     raise Untrusted(
         LockCode.CONTRADICTED,
-        f"The lock holds {found.uri} with the document {version.document}; the registry says that it was published with "
-        f"{found.document.sha256}, as leaf {index}.",
+        f"The lock holds {publication.uri} with the document {version.document}; the registry says that it was published with "
+        f"{publication.document.sha256}, as leaf {index}.",
         fix="Do not use it. A version is published only once. Remove the version from the lock only if the lock is wrong.",
     )

@@ -204,9 +204,11 @@ def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy) -> Offe
             raise
 
 
-def _is_newer_handler(made: Statement, uri: ProtocolUri, policy: Policy) -> bool:
-    body = made.body
-    return isinstance(body, Newer) and (body.kind, body.uri) == ("handler", str(uri)) and made.author.text in policy.publishers
+def _is_newer_handler(statement: Statement, uri: ProtocolUri, policy: Policy) -> bool:
+    body = statement.body
+    return (
+        isinstance(body, Newer) and (body.kind, body.uri) == ("handler", str(uri)) and statement.author.text in policy.publishers
+    )
 
 
 # (7) wheel

@@ -65,10 +65,10 @@ class Clients:
 
     def returned(self, frame: Frame) -> list[Effect]:
         """Give an answer to the application. The end of a stream that no STOP_RESPONSE announced is told as one."""
-        found = next(((name, each) for name, each in self._clients.items() if each["call"] and each["call"] == frame.call), None)
-        if found is None:
+        entry = next(((name, each) for name, each in self._clients.items() if each["call"] and each["call"] == frame.call), None)
+        if entry is None:
             return []
-        name, client = found
+        name, client = entry
         if frame.kind != "RESPONSE":
             client["call"] = ""
             reason = "The receiver ended the stream." if frame.code == "OK" else f"{frame.code}: {frame.text}"

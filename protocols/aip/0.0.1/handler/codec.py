@@ -150,7 +150,7 @@ def _decode(message: str, data: bytes, count: Count) -> dict[str, Value]:
         else:
             _store(value, field, raw, count)
     by_name = {field.name: field for field in fields.values()}
-    return value | {name: _decode(by_name[name].kind, b"".join(found), count) for name, found in parts.items()}
+    return value | {name: _decode(by_name[name].kind, b"".join(pieces), count) for name, pieces in parts.items()}
 
 
 def _store(value: dict[str, Value], field: Field, raw: int | bytes, count: Count) -> None:
@@ -172,12 +172,12 @@ def _store(value: dict[str, Value], field: Field, raw: int | bytes, count: Count
 def _packed(field: Field, data: bytes) -> list[int | bytes]:
     if len(data) > MAX_ITEMS * 10:
         raise ValueError(f"{field.name} has more than {MAX_ITEMS} items")
-    found: list[int | bytes] = []
+    numbers: list[int | bytes] = []
     at = 0
     while at < len(data):
         number, at = _read_varint(data, at)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _defaults(message: str) -> dict[str, Value]:

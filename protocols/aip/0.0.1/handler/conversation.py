@@ -56,7 +56,7 @@ def tool_answer_ids(request: Value) -> dict[str, Value]:
 
 def tool_answer_fault(request: Value, response: Value) -> str:
     """Return the reason for which this is no answer to a request, or "". The source's tools leave the ids out."""
-    if any(response[name] not in ("", wanted) for name, wanted in tool_answer_ids(request).items()):
+    if any(response[name] not in ("", expected) for name, expected in tool_answer_ids(request).items()):
         return "The answer of the tool has the ids of another request."
     return ""
 

@@ -97,14 +97,14 @@ class Field(NamedTuple):
 
 
 def _fields(words: list[str]) -> dict[int, Field]:
-    found = {}
+    by_number = {}
     for word in words:
         written, _, number = word.partition("=")
         written, repeated = written.removesuffix("*"), written.endswith("*")
         oneof, _, written = written.rpartition("/")
         name, _, kind = written.partition(":")
-        found[int(number)] = Field(name, int(number), kind or "string", repeated, oneof)
-    return found
+        by_number[int(number)] = Field(name, int(number), kind or "string", repeated, oneof)
+    return by_number
 
 
 MESSAGES = {line.split()[0]: _fields(line.split()[1:]) for line in _TABLE.strip().splitlines()}

@@ -123,23 +123,23 @@ class Gateway:
             case "DeregisterNode":
                 name = message["node_id"]
                 self._registry.owned(name, place.peer)
-                known = name in self._registry.nodes
-                return answer(place, method, {"success": known}) + (self._forget(name) if known else [])
+                is_registered = name in self._registry.nodes
+                return answer(place, method, {"success": is_registered}) + (self._forget(name) if is_registered else [])
             case "GetNodes":
                 return answer(place, method, {"peers": self._registry.listed(message["domain"])})
             case "Heartbeat":
                 self._registry.owned(message["sender_id"], place.peer)
-                known = self._refresh(message, place.peer, at)
-                text = "Heartbeat received" if known else "No node of this id is registered."
-                return answer(place, method, {"success": known, "message": text})
+                is_registered = self._refresh(message, place.peer, at)
+                text = "Heartbeat received" if is_registered else "No node of this id is registered."
+                return answer(place, method, {"success": is_registered, "message": text})
             case "UpdateNodeInfo":
                 return self._update(place, message, at)
             case "SubscribeToUpdates":
                 return self._registry.subscribe(message["subscriber_id"], message["node_ids"], place)
             case "Unsubscribe":
-                found, effects = self._registry.unsubscribe(message["subscriber_id"], message["node_ids"], place.peer)
-                text = "Unsubscribed" if found else "There is no subscription."
-                return effects + answer(place, method, {"success": found, "message": text})
+                was_subscribed, effects = self._registry.unsubscribe(message["subscriber_id"], message["node_ids"], place.peer)
+                text = "Unsubscribed" if was_subscribed else "There is no subscription."
+                return effects + answer(place, method, {"success": was_subscribed, "message": text})
             case "RouteToolCalling":
                 self._refresh(message, place.peer, at)
                 return self._routing.tool(place, message)
@@ -147,22 +147,22 @@ class Gateway:
 
     def _register(self, place: Place, method: str, peer: dict[str, Any], at: int) -> list[Effect]:
         others = self._registry.listed("")
-        told = self._registry.add(peer, place.peer, at)
+        updates = self._registry.add(peer, place.peer, at)
         response: dict[str, Value] = {"success": True}
         if method == "RegisterAgent":
             response["peers"] = others
-        return answer(place, method, response) + told
+        return answer(place, method, response) + updates
 
     def _update(self, place: Place, message: Value, at: int) -> list[Effect]:
         peer = message.get("peer", {})
         try:
-            told = self._registry.update(message["sender_id"], peer, place.peer)
+            updates = self._registry.update(message["sender_id"], peer, place.peer)
         except Refusal as refusal:
             if refusal.code != "NOT_FOUND":
                 raise
             return answer(place, "UpdateNodeInfo", {"success": False, "message": refusal.text})
         self._refresh(message, place.peer, at)
-        return answer(place, "UpdateNodeInfo", {"success": True, "message": "Updated"}) + told
+        return answer(place, "UpdateNodeInfo", {"success": True, "message": "Updated"}) + updates
 
     def _refresh(self, message: Value, peer: str, at: int) -> bool:
         """Note that a node is alive; whether it is registered, and by this peer."""

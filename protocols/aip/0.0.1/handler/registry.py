@@ -104,20 +104,20 @@ class Registry:
         self.owned(subscriber, place.peer)
         if len(self.subscriptions) >= self._max_nodes or len(nodes) > self._max_nodes:
             raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._max_nodes} subscriptions.")
-        former = [each for each in self.subscriptions if each["subscriber"] == subscriber]
+        previous = [each for each in self.subscriptions if each["subscriber"] == subscriber]
         names = sorted({name[:MAX_NAME] for name in nodes})
         added = {"subscriber": subscriber, "nodes": names, "without": [], "peer": place.peer, "call": place.call}
-        subscriptions = [each for each in self.subscriptions if each not in former] + [added]
+        subscriptions = [each for each in self.subscriptions if each not in previous] + [added]
         self._check_room(place.peer, self.nodes, subscriptions)
         self.subscriptions = subscriptions
-        return [finish(Place(each["peer"], each["call"]), "SubscribeToUpdates") for each in former]
+        return [finish(Place(each["peer"], each["call"]), "SubscribeToUpdates") for each in previous]
 
     def unsubscribe(self, subscriber: str, nodes: list[str], owner: str) -> tuple[bool, list[Effect]]:
         """Leave some nodes out, or end the subscription: whether there was one, and the effects. Raises `Refusal`."""
         self.owned(subscriber, owner)
-        found = [each for each in self.subscriptions if each["subscriber"] == subscriber]
+        matches = [each for each in self.subscriptions if each["subscriber"] == subscriber]
         effects: list[Effect] = []
-        for each in found:
+        for each in matches:
             if each["nodes"]:
                 each["nodes"] = [name for name in each["nodes"] if name not in nodes]
             else:
@@ -125,7 +125,7 @@ class Registry:
             if not nodes or (not each["nodes"] and not each["without"]):
                 self.subscriptions.remove(each)
                 effects.append(finish(Place(each["peer"], each["call"]), "SubscribeToUpdates"))
-        return bool(found), effects
+        return bool(matches), effects
 
     def drop(self, place: Place) -> None:
         """Forget the subscription of a call that its client ended."""
@@ -160,7 +160,7 @@ class Registry:
 
     def _check_room(self, caller: str, nodes: dict[str, dict[str, Any]], subscriptions: list[dict[str, Any]]) -> None:
         """Check what a caller would use of the bound with these nodes and subscriptions. Raises `Refusal`."""
-        held = [(node["owner"], len(encode_json(node)) + len(name)) for name, node in nodes.items()]
-        held += [(each["peer"], len(encode_json(each))) for each in subscriptions]
-        if not self._speakers.has_room(caller, 0, self._max_state, held):
+        holdings = [(node["owner"], len(encode_json(node)) + len(name)) for name, node in nodes.items()]
+        holdings += [(each["peer"], len(encode_json(each))) for each in subscriptions]
+        if not self._speakers.has_room(caller, 0, self._max_state, holdings):
             raise Refusal("RESOURCE_EXHAUSTED", "The descriptions of the nodes and the subscriptions are too long together.")

@@ -47,28 +47,28 @@ class Routing:
 
     def stream(self, place: Place, frame: Frame) -> list[Effect]:
         """Take a frame of an initiator: begin its session, or go on with it."""
-        found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
+        session_name = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
         if frame.kind == "CANCEL":
-            return [] if found is None else self._give_up(found)
+            return [] if session_name is None else self._give_up(session_name)
         if frame.kind == "BROKEN":
-            ending: list[Effect] = [] if found is None else self._give_up(found)
+            ending: list[Effect] = [] if session_name is None else self._give_up(session_name)
             return [*ending, finish(place, _ROUTE, "INVALID_ARGUMENT", frame.text)]
-        if found is None and frame.kind == "END":
+        if session_name is None and frame.kind == "END":
             # The end of a stream that was refused, or of one without any message.
             return [finish(place, _ROUTE, "ABORTED", "The stream ended before its first message.")]
-        if found is None:
+        if session_name is None:
             try:
                 return self._begin(place, frame.message)
             except Refusal as refusal:
                 return [finish(place, _ROUTE, refusal.code, refusal.text)]
-        session = self._sessions[found]
+        session = self._sessions[session_name]
         if frame.kind == "END":
-            return [self._forward(found, Frame("END", _CALL, found))]
+            return [self._forward(session_name, Frame("END", _CALL, session_name))]
         if fault := quest_fault(session, frame.message):
-            told = respond(place, _ROUTE, stopped(session["session_id"], session["receiver"], session["sender"], fault))
-            return [*self._give_up(found), told, finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
+            stop = respond(place, _ROUTE, stopped(session["session_id"], session["receiver"], session["sender"], fault))
+            return [*self._give_up(session_name), stop, finish(place, _ROUTE, "INVALID_ARGUMENT", fault)]
         session["last"] = frame.message["session_status"]
-        return [self._wait(found), self._forward(found, Frame("REQUEST", _CALL, found, frame.message))]
+        return [self._wait(session_name), self._forward(session_name, Frame("REQUEST", _CALL, session_name, frame.message))]
 
     def tool(self, place: Place, message: Value) -> list[Effect]:
         """Forward a request to a tool. Raises `Refusal`."""
@@ -101,8 +101,8 @@ class Routing:
 
     def cancelled(self, place: Place) -> list[Effect]:
         """Pass on that a caller gave up a tool."""
-        found = [name for name, each in self._requests.items() if (each["peer"], each["call"]) == place]
-        return [effect for name in found for effect in self._withdraw(name)]
+        names = [name for name, each in self._requests.items() if (each["peer"], each["call"]) == place]
+        return [effect for name in names for effect in self._withdraw(name)]
 
     def expired(self, name: str) -> list[Effect]:
         """End a session or a call that was silent too long."""
@@ -170,8 +170,8 @@ class Routing:
             raise Refusal("RESOURCE_EXHAUSTED", f"The gateway has {self._most} routes, and leaves some to other callers.")
         # Kept with the route: to count all of them again for each new one would cost more with each.
         route["size"] = len(encode_json(route))
-        held = [(each["peer"], each["size"]) for each in (*self._sessions.values(), *self._requests.values())]
-        if not self._speakers.has_room(peer, route["size"], self._most_bytes, held):
+        holdings = [(each["peer"], each["size"]) for each in (*self._sessions.values(), *self._requests.values())]
+        if not self._speakers.has_room(peer, route["size"], self._most_bytes, holdings):
             raise Refusal("RESOURCE_EXHAUSTED", "The names of the open sessions are too long together.")
         return {**routes, call: route}
 

@@ -58,40 +58,40 @@ class Served:
 
     def stream(self, place: Place, frame: Frame) -> list[Effect]:
         """Take a frame of an initiator."""
-        found = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
+        session_name = next((name for name, each in self._sessions.items() if (each["peer"], each["call"]) == place), None)
         if frame.kind == "CANCEL":
-            return [] if found is None else self._end(found, "The initiator gave the session up, or is gone.")
+            return [] if session_name is None else self._end(session_name, "The initiator gave the session up, or is gone.")
         if frame.kind == "BROKEN":
-            ending: list[Effect] = [] if found is None else self._end(found, frame.text)
+            ending: list[Effect] = [] if session_name is None else self._end(session_name, frame.text)
             return [*ending, finish(place, "CallAgent", "INVALID_ARGUMENT", frame.text)]
-        if found is None:
+        if session_name is None:
             return self._begin(place, frame)
-        session = self._sessions[found]
+        session = self._sessions[session_name]
         if frame.kind == "END":
             # The initiator sends no more; one that asked to stop still gets its answer.
-            return [] if session["last"] == "STOP_QUEST" else self._stop(found, "The initiator ended the stream.")
+            return [] if session["last"] == "STOP_QUEST" else self._stop(session_name, "The initiator ended the stream.")
         if fault := quest_fault(session, frame.message):
             return [
-                *self._end(found, fault),
+                *self._end(session_name, fault),
                 *self._stopped(session, fault),
                 finish(place, "CallAgent", "INVALID_ARGUMENT", fault),
             ]
         if len(self._inquiries) >= MAX_INQUIRIES:
-            return self._stop(found, f"{MAX_INQUIRIES} inquiries wait for this agent.")
+            return self._stop(session_name, f"{MAX_INQUIRIES} inquiries wait for this agent.")
         session |= {"last": frame.message["session_status"], "inquiry": _short(frame.message["message_id"])}
-        return [SetTimer(name=found, seconds=self._seconds), self._inquiry(found, frame.message)]
+        return [SetTimer(name=session_name, seconds=self._seconds), self._inquiry(session_name, frame.message)]
 
     def submit(self, call: str, message: Value, status: str | None) -> list[Effect]:
         """Send feedback. Without a status and a reply_to_message_id it answers the last inquiry; a STOP_RESPONSE ends the stream.
 
         The first answer to the end of a session goes nowhere: an application may answer each inquiry.
         """
-        found = next((name for name, each in self._sessions.items() if each["session_id"] == message["session_id"]), None)
-        session = self._sessions.get(found or "")
-        if found is None and self._ended.get(message["session_id"]) == message["receiver_id"]:
+        session_name = next((name for name, each in self._sessions.items() if each["session_id"] == message["session_id"]), None)
+        session = self._sessions.get(session_name or "")
+        if session_name is None and self._ended.get(message["session_id"]) == message["receiver_id"]:
             del self._ended[message["session_id"]]
             return [Return(call=call)]
-        if found is None or session is None or session["sender"] != message["receiver_id"]:
+        if session_name is None or session is None or session["sender"] != message["receiver_id"]:
             return [Return(call=call, error=Failure(code=404, message="There is no open session of this id and agent."))]
         if status is not None and status not in RESPONSES:
             return [Return(call=call, error=Failure(code=400, message="Feedback has the status of a response."))]
@@ -99,7 +99,7 @@ class Served:
         place = Place(session["peer"], session["call"])
         sent: list[Effect] = [respond(place, "CallAgent", filled), Return(call=call)]
         if filled["session_status"] == "STOP_RESPONSE":
-            sent += [*self._drop(found), finish(place, "CallAgent")]
+            sent += [*self._drop(session_name), finish(place, "CallAgent")]
         return sent
 
     def request(self, place: Place, frame: Frame) -> list[Effect]:
@@ -111,14 +111,14 @@ class Served:
             return []
         if frame.kind == "BROKEN":
             return [finish(place, "CallTool", "INVALID_ARGUMENT", frame.text)]
-        kept = tool_ids(frame.message)
-        if any(len(name) > MAX_NAME for name in kept.values()):
+        ids = tool_ids(frame.message)
+        if any(len(name) > MAX_NAME for name in ids.values()):
             return [finish(place, "CallTool", "INVALID_ARGUMENT", f"A name has at most {MAX_NAME} characters.")]
         if self._speakers.denies(frame.message["sender_id"], place.peer):
             return [finish(place, "CallTool", "PERMISSION_DENIED", _FOREIGN)]
         if self._is_foreign(frame.message):
             return [finish(place, "CallTool", "NOT_FOUND", _OTHER_RECEIVER)]
-        request = {"peer": place.peer, "call": place.call, **kept}
+        request = {"peer": place.peer, "call": place.call, **ids}
         if not self._has_room(request, self._requests):
             return [finish(place, "CallTool", "RESOURCE_EXHAUSTED", f"The tool works on {self._most} requests. {_SHARES}")]
         own = self._new_call()
@@ -166,9 +166,9 @@ class Served:
             return [finish(place, "CallAgent", "INVALID_ARGUMENT", fault or "This session is open.")]
         if self._is_foreign(message):
             return [finish(place, "CallAgent", "NOT_FOUND", _OTHER_RECEIVER)]
-        kept = {"session_id": message["session_id"], "sender": message["sender_id"], "receiver": message["receiver_id"]}
-        kept["inquiry"] = _short(message["message_id"])
-        session = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **kept}
+        members = {"session_id": message["session_id"], "sender": message["sender_id"], "receiver": message["receiver_id"]}
+        members["inquiry"] = _short(message["message_id"])
+        session = {"peer": place.peer, "call": place.call, "last": "START_QUEST", **members}
         if not self._has_room(session, self._sessions) or len(self._inquiries) >= MAX_INQUIRIES:
             return [finish(place, "CallAgent", "RESOURCE_EXHAUSTED", f"The agent has {self._most} open sessions. {_SHARES}")]
         own = self._new_call()

@@ -48,14 +48,14 @@ class Speakers:
         if self.members is not None:
             self.members.discard(member)
 
-    def has_room(self, caller: str, size: int, most: int, held: Iterable[tuple[str, int]]) -> bool:
-        """Return whether a caller may use `size` more of a bound. `held`: what each caller uses already.
+    def has_room(self, caller: str, size: int, most: int, holdings: Iterable[tuple[str, int]]) -> bool:
+        """Return whether a caller may use `size` more of a bound. `holdings`: what each caller uses already.
 
         A proved caller uses at most as much as is left for the others, so that one cannot close the bound to all. A gateway
         may use all of it: it divides the places among its nodes itself.
         """
         own = total = 0
-        for name, each in held:
+        for name, each in holdings:
             total += each
             own += each if name == caller else 0
         free = most - total - size

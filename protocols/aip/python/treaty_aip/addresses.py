@@ -120,8 +120,8 @@ class NodeAddresses:
     def _check_free(self, address: str, target: str) -> None:
         named = self.named()
         if len(self._kept) >= MAX_KEPT:
-            self._kept = {each: kept for each, kept in self._kept.items() if each in named}
-        if any(kept.target == target and each in named for each, kept in self._kept.items() if each != address):
+            self._kept = {each: entry for each, entry in self._kept.items() if each in named}
+        if any(entry.target == target and each in named for each, entry in self._kept.items() if each != address):
             raise OperationError(409, "A node with this address is registered.")
 
     def named(self) -> set[str]:

@@ -163,13 +163,13 @@ class IncomingCalls:
             await self._serve_call(method, context, request, write, turns)
             return
         try:
-            held = await self._places.take(0)
+            place = await self._places.take(0)
         except TimeoutError:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "Too many calls are open.")
         try:
             await self._serve_call(method, context, request, write, turns)
         finally:
-            self._places.give_back(held)
+            self._places.give_back(place)
 
     async def _serve_call(
         self,
@@ -407,11 +407,11 @@ class Channels:
 
         It is asked beside gRPC, which after a failure waits, up to `MAX_PAUSE`, before it asks again.
         """
-        found = next(((place[1], channel) for place, channel in self._channels.items() if place[0] == address), None)
-        if found is None or found[1].get_state() is grpc.ChannelConnectivity.READY:
+        entry = next(((place[1], channel) for place, channel in self._channels.items() if place[0] == address), None)
+        if entry is None or entry[1].get_state() is grpc.ChannelConnectivity.READY:
             return False
         await self.hang_up_failed(address)
-        kind, _, end = found[0].partition(":")
+        kind, _, end = entry[0].partition(":")
         if kind not in ("ipv4", "ipv6"):
             return False
         host, port = parse_address(end)
@@ -467,9 +467,9 @@ class NodeConnections:
     def hold(self, address: str) -> None:
         """Connect to the node that registered with an address, unless it is connected. Drop those of former nodes."""
         named = self._addresses.named()
-        for former in [each for each in self._tasks if each not in named or (each == address and each not in self._live)]:
-            self._tasks.pop(former).cancel()
-            self._live.discard(former)
+        for obsolete in [each for each in self._tasks if each not in named or (each == address and each not in self._live)]:
+            self._tasks.pop(obsolete).cancel()
+            self._live.discard(obsolete)
         if address in named and address not in self._live:
             self._live.add(address)
             self._tasks[address] = asyncio.create_task(self._hold(address))

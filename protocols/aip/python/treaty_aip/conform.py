@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.extras import naming_extras
 
 from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
@@ -41,8 +41,8 @@ class Stream:
     async def say(self, status: str, text: str = "hello", **ids: str) -> None:
         """Send a message. `ids`: those that differ from the stream's."""
         content = [aip_pb2.ContentItem(text=text)]
-        known: dict[str, Any] = {**self.ids, **ids, "session_status": status, "message_id": _name()}
-        message = _Message(**known, content=content)
+        fields: dict[str, Any] = {**self.ids, **ids, "session_status": status, "message_id": _name()}
+        message = _Message(**fields, content=content)
         self._peer.sent += f"{line(message)}\n"
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the peer has ended the call: its code tells why
             await self._call.write(message)
@@ -81,7 +81,7 @@ class Stream:
         self._call.cancel()
 
 
-class Caller(Foreign):
+class Caller(PeerUnderTest):
     """A foreign agent, tool or gateway at `address`, and the id to which this side speaks. `arguments`: of a tool's call."""
 
     stream_method, tool_method = "/grpc_service.AgentService/CallAgent", "/grpc_service.ToolService/CallTool"
@@ -316,10 +316,10 @@ async def a_new_agent_gets_the_others(peer: Router) -> None:
     """RegisterAgent returns the other nodes."""
     _, answer = await peer.register(name := _name())
     peer.expect(answer is not None and answer.success, "The registration fails.")
-    found = {each.agent_info.agent_id or each.tool_info.tool_id for each in answer.peers}
+    ids = {each.agent_info.agent_id or each.tool_info.tool_id for each in answer.peers}
     await peer.deregister(name)
-    peer.expect({DESK_AGENT, DESK_TOOL} <= found, "The nodes that are registered are not all in `peers`.")
-    peer.expect(name not in found, "The new node itself is in `peers`.")
+    peer.expect({DESK_AGENT, DESK_TOOL} <= ids, "The nodes that are registered are not all in `peers`.")
+    peer.expect(name not in ids, "The new node itself is in `peers`.")
 
 
 @GATEWAY.rule("unique", _NODES, "Refuse the id and the address of another node with ALREADY_EXISTS.")
@@ -352,9 +352,9 @@ async def a_domain_selects_nodes(peer: Router) -> None:
 @GATEWAY.rule("heartbeat", _NODES, "Answer a heartbeat with success false, if the node is not registered.")
 async def a_heartbeat_tells_whether_the_node_is_known(peer: Router) -> None:
     """A heartbeat of a registered node has `success` true, and one of an unknown node false."""
-    for name, known in ((DESK_AGENT, True), ("conform-nobody", False)):
+    for name, is_known in ((DESK_AGENT, True), ("conform-nobody", False)):
         code, answer = await peer.request("Heartbeat", aip_pb2.HeartbeatRequest(sender_id=name), aip_pb2.HeartbeatResponse)
-        peer.expect(code == "OK" and answer.success is known, f"The heartbeat of {name} has not `success` {known}.")
+        peer.expect(code == "OK" and answer.success is is_known, f"The heartbeat of {name} has not `success` {is_known}.")
 
 
 @GATEWAY.rule("deregisters", _NODES, "Forget the node, and answer whether there was one.")
@@ -379,8 +379,8 @@ async def a_subscriber_is_told(peer: Router) -> None:
         change = await updates.read()
         peer.expect(change is not grpc.aio.EOF, "The subscription ends.")
         peer.came += f"{line(change)}\n"
-        told = aip_pb2.NodeUpdate.UpdateType.Name(change.update_type), change.node_id
-        peer.expect(told == (kind, name), f"The update is {told}, and not {(kind, name)}.")
+        actual = aip_pb2.NodeUpdate.UpdateType.Name(change.update_type), change.node_id
+        peer.expect(actual == (kind, name), f"The update is {actual}, and not {(kind, name)}.")
         peer.expect(kind != "UPDATED" or change.peer.agent_info.version == "2", "The update has the former description.")
     updates.cancel()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.text_format import MessageToString
 
-from treaty_io.conformance import Foreign
+from treaty_io.conformance import PeerUnderTest
 from treaty_io.extras import naming_extras
 
 from .stubs import aip_pb2, aip_pb2_grpc
@@ -29,7 +29,9 @@ def line(message: Any) -> str:
     return str(MessageToString(message, as_one_line=True))
 
 
-class Desk(Foreign, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer):
+class Desk(
+    PeerUnderTest, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServiceServicer, aip_pb2_grpc.ToolServiceServicer
+):
     """The servers of this side: a gateway at which a foreign node registers, and an agent and a tool that others call."""
 
     def __init__(self, host: str) -> None:
@@ -81,10 +83,10 @@ class Desk(Foreign, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServi
         self.news.set()
 
     async def CallAgent(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        heard: list[Any] = []
-        self._note(self.streams, heard)
+        messages: list[Any] = []
+        self._note(self.streams, messages)
         async for message in requests:
-            self._note(heard, message)
+            self._note(messages, message)
             is_lie = any(item.text == LIE for item in message.content)
             ids = {"sender_id": message.receiver_id, "receiver_id": message.sender_id}
             status = "STOP_RESPONSE" if message.session_status == aip_pb2.AgentMessage.STOP_QUEST else "HOLD_RESPONSE"
@@ -124,9 +126,9 @@ class Desk(Foreign, aip_pb2_grpc.GatewayServiceServicer, aip_pb2_grpc.AgentServi
 
     async def Heartbeat(self, request: Any, context: Any) -> Any:
         """Answer the first heartbeat of each node with `success` false: the node registers again."""
-        known = request.sender_id in self.heartbeats
+        is_known = request.sender_id in self.heartbeats
         self._note(self.heartbeats, request.sender_id)
-        return aip_pb2.HeartbeatResponse(success=known)
+        return aip_pb2.HeartbeatResponse(success=is_known)
 
     def _peers(self) -> list[Any]:
         agent = aip_pb2.AgentInfo(agent_id=DESK_AGENT, address=self.address)

@@ -234,8 +234,8 @@ class FunctionExecutor:
         if missing := [name for name in self._required if name not in arguments]:
             raise OperationError(400, f"The argument {missing[0]} is missing.")
         if not self._takes_any and (unknown := [name for name in arguments if name not in self.arguments]):
-            known = ", ".join(self.arguments) or "none"
-            raise OperationError(400, f"The argument {printable(unknown[0], 100)} is unknown. The arguments are: {known}.")
+            names = ", ".join(self.arguments) or "none"
+            raise OperationError(400, f"The argument {printable(unknown[0], 100)} is unknown. The arguments are: {names}.")
         named = {}
         for name, text in arguments.items():
             try:

@@ -109,13 +109,13 @@ class BrokerSession:
             ]
             return [Return(call=call, value={"members": members})]
         if operation == "setRoutes":
-            if found := faults(RULES, arguments["rules"]):
-                return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
+            if problems := faults(RULES, arguments["rules"]):
+                return [Return(call=call, error=Failure(code=400, message=" ".join(problems)[:500]))]
             self.rules = arguments["rules"]
             return [Persist(key="rules", value=encode_json(self.rules)), Return(call=call, value={})]
         message = accepted(arguments["message"])
-        if found := issues(message):
-            return [Return(call=call, error=Failure(code=400, message=" ".join(found)[:500]))]
+        if problems := issues(message):
+            return [Return(call=call, error=Failure(code=400, message=" ".join(problems)[:500]))]
         status, why, effects = self.accept(message, "", at)
         code = {"REJECTED": 400, "EXPIRED": 410, "": 429}.get(status)
         if code is not None:
@@ -126,12 +126,12 @@ class BrokerSession:
 
     def received(self, peer: str, data: bytes, at: int) -> list[Effect]:
         """Take a JOIN, a receipt, or a message to pass on."""
-        message, found = read(data)
-        if found:
-            note = Audit(text=f"Invalid message of {peer[:500]}: {' '.join(found)}"[:1000])
+        message, problems = read(data)
+        if problems:
+            note = Audit(text=f"Invalid message of {peer[:500]}: {' '.join(problems)}"[:1000])
             self.made += 1
-            told = rejection(self.seed, self.made, at, message, found)
-            return [note] if told is None else [note, Send(peer=peer, data=encode_json(told))]
+            reply = rejection(self.seed, self.made, at, message, problems)
+            return [note] if reply is None else [note, Send(peer=peer, data=encode_json(reply))]
         metadata, payload = message["metadata"], message["payload"]
         is_joining = payload["handoff_type"] == "NOTIFICATION" and payload["data"].get("event") == "JOIN"
         if is_joining and recipients_of(message) == (BROKER,):
@@ -174,32 +174,32 @@ class BrokerSession:
     def join(self, peer: str, message: Value, at: int) -> list[Effect]:
         """Add a member, or take it back with what waits for it."""
         name, attributes = message["metadata"]["sender_id"], message["payload"]["data"].get("attributes", {})
-        if found := faults(JOIN, attributes):
-            return self.answer(peer, message, "REJECTED", at, " ".join(found))
-        known, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
+        if problems := faults(JOIN, attributes):
+            return self.answer(peer, message, "REJECTED", at, " ".join(problems))
+        current, groups = self.members.get(name), {group for member in self.members.values() for group in member["groups"]}
         is_proved = peer in self.proofs
         # A name that a proved agent joined with is for proofs of its DID alone. Any other is free when its agent leaves.
-        is_others = known is not None and (known["owner"] != peer or (known["proved"] and not is_proved))
+        is_others = current is not None and (current["owner"] != peer or (current["proved"] and not is_proved))
         if is_others or name == BROKER or name in groups or len(name) > MAX_NAME:
-            found.append(f"The name is another's, or has more than {MAX_NAME} characters.")
+            problems.append(f"The name is another's, or has more than {MAX_NAME} characters.")
         if any(group in self.members or group == BROKER for group in attributes.get("groups", ())):
-            found.append("A group has the name of a member.")
+            problems.append("A group has the name of a member.")
         if self.name_of(peer) not in (None, name):
-            found.append("The agent has another name already.")
-        is_full = known is None and len(self.members) >= MAX_MEMBERS
-        gives_way = self.newest_away(is_proved) if is_full and not found else None
+            problems.append("The agent has another name already.")
+        is_full = current is None and len(self.members) >= MAX_MEMBERS
+        gives_way = self.newest_away(is_proved) if is_full and not problems else None
         if is_full and gives_way is None:
-            found.append(f"The broker has {MAX_MEMBERS} members already.")
-        if found:
-            return self.answer(peer, message, "REJECTED", at, " ".join(found))
+            problems.append(f"The broker has {MAX_MEMBERS} members already.")
+        if problems:
+            return self.answer(peer, message, "REJECTED", at, " ".join(problems))
         effects = [] if gives_way is None else self.remove(gives_way, at)
         interests = {"groups": attributes.get("groups", []), "subscriptions": attributes.get("subscriptions", [])}
-        since = at if known is None else known["since"]
+        since = at if current is None else current["since"]
         self.members[name] = {"owner": peer, "proved": is_proved, "since": since, **interests, "peer": peer}
         detail = ""
         if is_proved:
-            kept = {**self.members[name], "name": name, "peer": ""}
-            effects.append(Persist(key=f"member:{_key(name)}", value=encode_json(kept)))
+            record = {**self.members[name], "name": name, "peer": ""}
+            effects.append(Persist(key=f"member:{_key(name)}", value=encode_json(record)))
         else:
             detail = "The name lasts as long as this connection, because it proves no DID."
         return [*effects, *self.answer(peer, message, "ACCEPTED", at, detail), *self.deliver(name, at)]
@@ -274,26 +274,26 @@ class BrokerSession:
             status, why = "REJECTED", unhandled(message)
         if status:
             return status, why, [Audit(text=f"No effect: {why}")] if why else []
-        found: dict[str, tuple[str, bool]] = {}
+        targets: dict[str, tuple[str, bool]] = {}
         for target in routed(message, self.rules):
             name = target if target in self.members else self.one_of(target)
             if name is None:
                 why = f"No member has the name or group {target}."
                 return "REJECTED", why, [Audit(text=why)]
-            found.setdefault(name, (target if name != target else "", False))
+            targets.setdefault(name, (target if name != target else "", False))
         for name, member in self.members.items():
             is_own = name == message["metadata"]["sender_id"]
             if not is_own and any(holds(subscription, message) for subscription in member["subscriptions"]):
-                found.setdefault(name, ("", True))
-        if not self.has_room(message["metadata"]["sender_id"], len(data), len(found)):
+                targets.setdefault(name, ("", True))
+        if not self.has_room(message["metadata"]["sender_id"], len(data), len(targets)):
             return "", "There is no room.", [Audit(text=f"No room for message {message['metadata']['message_id']}.")]
         seen.add(message, "")
         effects = self.remember(by, seen, at)
-        for name, (group, is_copy) in found.items():
+        for name, (group, is_copy) in targets.items():
             self.made += 1
             self.waiting[str(self.made)] = {"message": message, "to": name, "group": group, "is_copy": is_copy, "sent": 0}
             effects.append(self.keep(str(self.made)))
-        for name in found:
+        for name in targets:
             effects += self.deliver(name, at)
         return "ACCEPTED", "", effects
 

@@ -49,11 +49,11 @@ def issues(message: Value) -> list[str]:
         if not isinstance(message["payload"].get("data"), dict):
             return ["payload.data is not of type object."]
         message = {**message, "payload": {**message["payload"], "handoff_type": "NOTIFICATION", "data": {}}}
-    found = list(islice(check(SCHEMA, message, SCHEMA), MAX_ISSUES))
-    version = "" if found else message["metadata"]["protocol_version"]
+    problems = list(islice(check(SCHEMA, message, SCHEMA), MAX_ISSUES))
+    version = "" if problems else message["metadata"]["protocol_version"]
     if version and version.partition(".")[0] != MAJOR:
         return [f"Version {version} in metadata.protocol_version is not spoken here. Send {VERSION}."]
-    return found
+    return problems
 
 
 def is_unknown(message: Value) -> bool:
@@ -141,8 +141,8 @@ def status_update(
 def rejection(seed: str, number: int, at: int, message: Value, faults: Iterable[str]) -> Value:
     """The report of a session on an invalid message; None if the message does not say who sent it, or is a report itself."""
     try:
-        told = status_update(seed, number, at, message, "REJECTED", faults=faults)
-        return None if kind_of(message) == "STATUS_UPDATE" or issues(told) else told
+        report = status_update(seed, number, at, message, "REJECTED", faults=faults)
+        return None if kind_of(message) == "STATUS_UPDATE" or issues(report) else report
     except (KeyError, TypeError, IndexError):
         return None
 
@@ -178,13 +178,14 @@ def _written(value: Value, form: Value, *, is_later: bool) -> Value:
         return [_written(item, form.get("items", {}), is_later=is_later) for item in value]
     if not isinstance(value, dict) or "properties" not in form:
         return value
-    known, is_closed = dict(form["properties"]), form.get("additionalProperties") is False
-    if "handoff_type" in known and value.get("handoff_type") in KINDS:
-        known["data"] = {"$ref": f"#/$defs/{value['handoff_type'].lower()}"}
+    properties, is_closed = dict(form["properties"]), form.get("additionalProperties") is False
+    if "handoff_type" in properties and value.get("handoff_type") in KINDS:
+        properties["data"] = {"$ref": f"#/$defs/{value['handoff_type'].lower()}"}
     return {
-        name: _written(item, known.get(name, {}), is_later=is_later)
+        name: _written(item, properties.get(name, {}), is_later=is_later)
         for name, item in value.items()
-        if (name in known and item is not None) or (name not in known and not (is_closed and (is_later or item is None)))
+        if (name in properties and item is not None)
+        or (name not in properties and not (is_closed and (is_later or item is None)))
     }
 
 

@@ -28,9 +28,9 @@ class RememberedIds:
 
     def verdict(self, message: Value, at: int) -> tuple[str, str]:
         """Return why a valid message has no effect, as a status and a sentence; two empty texts if it may have one."""
-        known = self.ids.get(id_of(message))
-        if known is not None:
-            return ("DUPLICATE", known[0]) if known[1] == _digest(message) else ("REJECTED", "Another message has this id.")
+        entry = self.ids.get(id_of(message))
+        if entry is not None:
+            return ("DUPLICATE", entry[0]) if entry[1] == _digest(message) else ("REJECTED", "Another message has this id.")
         moment = expires(message)
         if moment is not None and moment <= at:
             return "EXPIRED", ""
@@ -43,9 +43,9 @@ class RememberedIds:
         self.ids[id_of(message)] = [status, _digest(message), _sent(message), expires(message)]
         return self.ids[id_of(message)]
 
-    def give_way(self, at: int, kept: Collection[str] = ()) -> str:
-        """Forget and return one id, none of `kept`: of an expired message, which has no effect anyway, or of the oldest."""
-        free = [key for key in self.ids if key not in kept]
+    def give_way(self, at: int, exempt: Collection[str] = ()) -> str:
+        """Forget and return one id, none of `exempt`: of an expired message, which has no effect anyway, or of the oldest."""
+        free = [key for key in self.ids if key not in exempt]
         gone = [key for key in free if self.ids[key][3] is not None and self.ids[key][3] <= at]
         key = gone[0] if gone else min(free, key=lambda key: self.ids[key][2])
         if not gone:

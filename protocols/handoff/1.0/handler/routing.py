@@ -53,12 +53,12 @@ def holds(rule: Value, message: Value) -> bool:
 
 def routed(message: Value, rules: Iterable[Value]) -> list[str]:
     """Return the agents and groups that a message goes to: for each recipient those of the first rule that holds, or itself."""
-    found: dict[str, None] = {}
+    targets: dict[str, None] = {}
     rules = [rule for rule in rules if holds(rule, message)]
     for recipient in recipients_of(message):
         fitting = (rule["to"] for rule in rules if not rule.get("recipients") or recipient in rule["recipients"])
-        found |= dict.fromkeys(next(fitting, [recipient]))
-    return list(found)
+        targets |= dict.fromkeys(next(fitting, [recipient]))
+    return list(targets)
 
 
 def _member(value: Value, name: str) -> Value:

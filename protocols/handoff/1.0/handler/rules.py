@@ -95,7 +95,9 @@ def answer(message: Value, outcome: Value) -> Answer | None:
         information = outcome.get("information", {})
         missing = [key for key in message["payload"]["data"]["requested_info_keys"] if key not in information]
         return Answer("PROVIDE_INFORMATION", "INFORMATION_PROVIDED", {"information": information, "missing_keys": missing})
-    shown = {name: outcome.get(name) for name in ("detail", "actions_done", "criteria_met", "result")}
+    details = {name: outcome.get(name) for name in ("detail", "actions_done", "criteria_met", "result")}
     return Answer(
-        "STATUS_UPDATE", status, {"status": status, **{n: v for n, v in shown.items() if v is not None and v not in ("", [], {})}}
+        "STATUS_UPDATE",
+        status,
+        {"status": status, **{n: v for n, v in details.items() if v is not None and v not in ("", [], {})}},
     )

@@ -90,9 +90,9 @@ def _check_object(schema: Value, value: dict[str, Value], root: Value, place: st
     for name in schema.get("required", ()):
         if name not in value:
             yield f"{dot}{name} is missing."
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     for name, item in value.items():
-        if name in known:
-            yield from check(known[name], item, root, f"{dot}{name}")
+        if name in properties:
+            yield from check(properties[name], item, root, f"{dot}{name}")
         elif schema.get("additionalProperties") is False:
             yield f"{dot}{name[:60]} is not part of the protocol."

@@ -179,10 +179,10 @@ class HandoffSession:
         key, about, is_status = id_of(message), in_reply_to(message), kind_of(message) == _STATUS
         if is_status and about in self.out:
             # A receipt is for the sender's session. Later feedback on the same message goes to the application.
-            told = message["payload"]["data"]
-            if told.get("status") == "REJECTED" and "retry_after" in told:
-                return [SetTimer(name=f"send:{about}", seconds=float(told["retry_after"]))]
-            return self.settle(about, told.get("status", "ACCEPTED"), told.get("detail", "The peer refused."))
+            report = message["payload"]["data"]
+            if report.get("status") == "REJECTED" and "retry_after" in report:
+                return [SetTimer(name=f"send:{about}", seconds=float(report["retry_after"]))]
+            return self.settle(about, report.get("status", "ACCEPTED"), report.get("detail", "The peer refused."))
         status, why = self.seen.verdict(message, at)
         if not status and is_unknown(message):
             status, why = "REJECTED", unhandled(message)
@@ -195,17 +195,17 @@ class HandoffSession:
         self.made += 1
         confirmed = [] if is_status else self.report(message, "ACCEPTED", at)
         # Kept before it is confirmed: a crash after the receipt must not lose the message.
-        kept = Persist(key=f"in:{key}", value=encode_json(message))
-        return [kept, *self.remember(message, "ACCEPTED", at), *confirmed, *self.work(at)]
+        persist = Persist(key=f"in:{key}", value=encode_json(message))
+        return [persist, *self.remember(message, "ACCEPTED", at), *confirmed, *self.work(at)]
 
     def reject(self, message: Value, faults: list[str], at: int) -> list[Effect]:
         """Report an invalid message to its sender, as far as it says who that is."""
-        note, told = (
+        note, reply = (
             Audit(text=f"Invalid message: {' '.join(faults)}"[:1000]),
             rejection(self.seed, self.made, at, message, faults),
         )
-        self.made += told is not None
-        return [note] if told is None else [note, Send(peer=self.peer, data=encode_json(told))]
+        self.made += reply is not None
+        return [note] if reply is None else [note, Send(peer=self.peer, data=encode_json(reply))]
 
     def work(self, at: int) -> list[Effect]:
         """Give the application the most urgent message, if it has none."""
@@ -258,24 +258,24 @@ class HandoffSession:
         message = self.inbox.pop(key)["message"]
         status = outcome.get("status", "COMPLETED")
         forgotten = [Persist(key=f"in:{key}", value=None), *self.remember(message, status, at)]
-        told = answer(message, outcome)
-        if told is None:
+        content = answer(message, outcome)
+        if content is None:
             return forgotten
-        made = reply(self.seed, self.made, at, message, *told)
+        response = reply(self.seed, self.made, at, message, *content)
         self.made += 1
-        data = encode_json(made)
-        if told.kind == _STATUS and len(data) <= MAX_MESSAGE:
+        data = encode_json(response)
+        if content.kind == _STATUS and len(data) <= MAX_MESSAGE:
             return [*forgotten, Send(peer=self.peer, data=data)]
-        if told.kind == _STATUS or not self.has_room(len(data)):
+        if content.kind == _STATUS or not self.has_room(len(data)):
             return [*forgotten, *self.report(message, "FAILED", at, detail="The answer has no room in this session.")]
         # An answer has a receipt, as a request has. It is kept before the request is forgotten: a crash must not lose both.
-        return [*self.post(made, "", at), *forgotten]
+        return [*self.post(response, "", at), *forgotten]
 
     def report(self, about: Value, status: str, at: int, *, detail: str = "", wait: int = 0) -> list[Effect]:
         """Send feedback by a STATUS_UPDATE."""
-        told = status_update(self.seed, self.made, at, about, status, detail=detail, pause=wait)
+        update = status_update(self.seed, self.made, at, about, status, detail=detail, pause=wait)
         self.made += 1
-        return [Send(peer=self.peer, data=encode_json(told))]
+        return [Send(peer=self.peer, data=encode_json(update))]
 
     # Memory
 

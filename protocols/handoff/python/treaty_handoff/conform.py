@@ -25,7 +25,7 @@ from treaty_agent import Identity
 from treaty_agent.transport.foreign_session import ForeignSession, foreign_socket
 from treaty_handler import decode_json
 from treaty_io.asgi import Receive, Scope, Send
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.exchange import BoundedClient
@@ -58,7 +58,7 @@ class Answer:
         return [one["payload"]["data"] for one in self.messages if one["payload"]["handoff_type"] == Kind.STATUS_UPDATE]
 
 
-class Receiver(Foreign):
+class Receiver(PeerUnderTest):
     """A foreign agent that takes messages at `url`/handoffs. `sample`: a message that it can work on, for the ids of this run."""
 
     def __init__(
@@ -132,17 +132,17 @@ class SessionReceiver(Receiver):
             self.session = session
         self.sent = self.came = ""
         await self.session.say(message)
-        found: list[Message] = []
+        messages: list[Message] = []
         with suppress(TimeoutError):
-            while not any(self._ends(one) for one in found):
+            while not any(self._ends(one) for one in messages):
                 # Once something came, the rest comes soon; before it the time of the item is the bound.
                 one = await asyncio.wait_for(self.session.hear(), _AFTER * 3)
                 if not issues(one) and str(one["payload"]["data"].get("in_reply_to")).lower() == id_of(message):
-                    found.append(one)
-        answer = Answer(0, "", found)
+                    messages.append(one)
+        answer = Answer(0, "", messages)
         statuses = [str(one["status"]) for one in answer.reports()]
-        informed = any(one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION for one in found)
-        return Answer(0, "COMPLETED" if informed else statuses[-1] if statuses else "", found)
+        informed = any(one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION for one in messages)
+        return Answer(0, "COMPLETED" if informed else statuses[-1] if statuses else "", messages)
 
     def _ends(self, one: Message) -> bool:
         kind, data = one["payload"]["handoff_type"], one["payload"]["data"]
@@ -374,10 +374,10 @@ async def a_question_is_answered(peer: Receiver) -> None:
     """A `REQUEST_INFORMATION` is answered with `PROVIDE_INFORMATION`, and the keys that are not known are in `missing_keys`."""
     answer = await peer.post(peer.message(Kind.REQUEST_INFORMATION, {"requested_info_keys": [_NEVER]}))
     peer.need(answer.code in (200, 202, 0) and answer.status != "REJECTED", "The peer answers no questions of this kind.")
-    found = [one["payload"]["data"] for one in answer.messages if one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION]
-    peer.expect(found, "The answer has no PROVIDE_INFORMATION.")
-    known = _NEVER in found[0]["information"] or _NEVER in found[0].get("missing_keys", [])
-    peer.expect(known, f"{_NEVER} is neither in `information` nor in `missing_keys`.")
+    answers = [one["payload"]["data"] for one in answer.messages if one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION]
+    peer.expect(answers, "The answer has no PROVIDE_INFORMATION.")
+    is_named = _NEVER in answers[0]["information"] or _NEVER in answers[0].get("missing_keys", [])
+    peer.expect(is_named, f"{_NEVER} is neither in `information` nor in `missing_keys`.")
 
 
 @RECEIVER.rule("size", "Envelope", "Count the bytes of the body while they arrive, and stop at 1 MiB.")
@@ -398,7 +398,7 @@ async def junk_is_refused(peer: Receiver) -> None:
         peer.expect(answer.code == 400, f"It is answered with {answer.code}.")
 
 
-class Listener(Foreign):
+class Listener(PeerUnderTest):
     """Takes the messages of a foreign sender. The first delivery is answered with 503, and the second as the work's end."""
 
     def __init__(self, identity: Identity, network: Network) -> None:

@@ -137,18 +137,18 @@ class Processor:
         """
         signer = await asking_signer(message_id, proof, self.resolver) if proof else None
         async with self.journal.transaction() as transaction:
-            for asked in await transaction.asked(self.queues, message_id):
-                is_proved = self.permissions is None or self.permissions.grant(asked.sender, signer) is not None
-                if is_proved and asked.status:
-                    return await self._ended(transaction, message_id, asked)
+            for request in await transaction.asked(self.queues, message_id):
+                is_proved = self.permissions is None or self.permissions.grant(request.sender, signer) is not None
+                if is_proved and request.status:
+                    return await self._ended(transaction, message_id, request)
         return None
 
-    async def _ended(self, transaction: Transaction, message_id: str, asked: Asked) -> Processed:
+    async def _ended(self, transaction: Transaction, message_id: str, request: Asked) -> Processed:
         """Return how a message ended: by its newest report, which may be later than the end of its work."""
-        is_kept = asked.at + self.answers_kept > self.clock()
-        answers = await transaction.answers(message_id, asked.sender) if is_kept else []
-        told = [status for entry in answers if (status := entry["payload"]["data"].get("status"))]
-        return Processed(Status.DUPLICATE, answers=answers, first=Status((told or [asked.status])[-1]))
+        is_kept = request.at + self.answers_kept > self.clock()
+        answers = await transaction.answers(message_id, request.sender) if is_kept else []
+        statuses = [status for entry in answers if (status := entry["payload"]["data"].get("status"))]
+        return Processed(Status.DUPLICATE, answers=answers, first=Status((statuses or [request.status])[-1]))
 
     async def _repeated(self, transaction: Transaction, received: Received) -> Processed:
         """Return the answers to a repetition, if its sender waits for them: those of a queue have been sent."""
@@ -284,9 +284,9 @@ class Processor:
                 outcome = await work(handling) or Outcome()
             outcome.check(message)
             answers = self._answers(message, outcome, given_back)
-            for told in answers:
+            for reply in answers:
                 # A result that is too large for a message is a failure of the work.
-                envelope(told, self.identity, self.limit)
+                envelope(reply, self.identity, self.limit)
         except LOST_DATABASE:
             # No failure of the work: the message comes again, and no attempt is counted.
             raise
@@ -375,10 +375,10 @@ class Processor:
     ) -> None:
         await transaction.finish(queue, message, status)
         await transaction.note(id_of(message), status.lower(), detail, self.clock())
-        for told in answers:
+        for reply in answers:
             # The id of a report follows from the message. One that exists was sent, at another time.
             with suppress(Conflict):
-                await self.send(transaction, told)
+                await self.send(transaction, reply)
 
     async def _refuse(self, opened: Opened | None, error: TreatyError, is_direct: bool) -> Processed:
         """Record an invalid message, and report it to its sender if that is proved. Any other could make this agent write to
@@ -393,10 +393,10 @@ class Processor:
             name = in_reply_to(answers[0]) if answers else ""
             async with self.journal.transaction() as transaction:
                 await transaction.note(name, "refused", f"{error.code}: {error.message}", self.clock())
-                for told in [] if is_direct else answers:
+                for reply in [] if is_direct else answers:
                     # A repetition of the invalid message: its report was sent, at another time.
                     with suppress(Conflict):
-                        await self.send(transaction, told)
+                        await self.send(transaction, reply)
         self.observe("refused", {})
         return Processed(Status.REJECTED, answers=answers, error=error)
 
@@ -409,11 +409,11 @@ class Processor:
 
     def _answers(self, message: Message, outcome: Outcome, given_back: int) -> list[Message]:
         """Return the answer to a request, or the report on work. After a message was given back it is a further one."""
-        told = answer(message, {**outcome.value(), "detail": outcome.detail[:_DETAIL]})
-        if told is None:
+        content = answer(message, {**outcome.value(), "detail": outcome.detail[:_DETAIL]})
+        if content is None:
             return []
-        key = told.state if told.kind == Kind.STATUS_UPDATE else "answer"
-        return [self._respond(message, told.kind, told.data, told.state, f"{key}/{given_back}" if given_back else key)]
+        key = content.state if content.kind == Kind.STATUS_UPDATE else "answer"
+        return [self._respond(message, content.kind, content.data, content.state, f"{key}/{given_back}" if given_back else key)]
 
     def _report(
         self, about: Message, status: Status, detail: str, faults: list[str], *, key: str = "", **more: object

@@ -52,8 +52,8 @@ class Routes:
         names: dict[str, None] = {}
         for recipient in recipients_of(message):
             holding = [rule for rule in self.rules if rule.holds(message, recipient)]
-            chosen = next((rule.queues for rule in holding if not rule.copy), (recipient,))
-            names |= dict.fromkeys(chosen)
+            targets = next((rule.queues for rule in holding if not rule.copy), (recipient,))
+            names |= dict.fromkeys(targets)
             for rule in holding:
                 if rule.copy:
                     names |= dict.fromkeys(rule.queues)

@@ -23,11 +23,11 @@ _KEY, _NAME, _NONCE = 32, 4, 12
 class Seal:
     """Seals with the first key, and opens with all: after a change of the key, the former one stays until nothing needs it."""
 
-    def __init__(self, key: bytes, *former: bytes) -> None:
+    def __init__(self, key: bytes, *older_keys: bytes) -> None:
         """Use keys of 32 bytes. Raises `Malformed`."""
-        if any(len(each) != _KEY for each in (key, *former)):
+        if any(len(each) != _KEY for each in (key, *older_keys)):
             raise Malformed(HandoffCode.SETTINGS, f"A key has {_KEY} bytes.", fix="Make one: head -c 32 /dev/urandom > FILE")
-        self._ciphers = {hashlib.sha256(each).digest()[:_NAME]: AESGCM(each) for each in (key, *former)}
+        self._ciphers = {hashlib.sha256(each).digest()[:_NAME]: AESGCM(each) for each in (key, *older_keys)}
 
     def close(self, data: bytes, place: str) -> bytes:
         """Return the sealed data. `place`: where they are stored."""

@@ -172,14 +172,14 @@ class EnvironmentSession:
         receivers, missed = self.environment.publish(message, author)
         value = message.to_value()
         # What was forgotten goes first: the host has room for one history.
-        kept: list[Effect] = [Persist(key=_place(number), value=None) for number in range(self.stored, history.forgotten)]
+        effects: list[Effect] = [Persist(key=_place(number), value=None) for number in range(self.stored, history.forgotten)]
         self.stored = history.forgotten
-        kept += [Persist(key=_place(last), value=encode_json(value))] if history.total > last else []
+        effects += [Persist(key=_place(last), value=encode_json(value))] if history.total > last else []
         if missed:
-            kept.append(Audit(text=f"{missed} members had no room for the message {message.id}."))
+            effects.append(Audit(text=f"{missed} members had no room for the message {message.id}."))
         if not receivers:
-            return [*kept, Audit(text=f"The message {message.id} has no recipient.")]
-        return [*kept, self._tell(receivers, type="message", message=value)]
+            return [*effects, Audit(text=f"The message {message.id} has no recipient.")]
+        return [*effects, self._tell(receivers, type="message", message=value)]
 
     def _tell(self, names: list[str], **message: Value) -> Multicast:
         """Send a message to these members. It crosses to the host once, because the copies for 256 members would be too many

@@ -86,8 +86,8 @@ class Team:
                 if isinstance(step, Act):
                     step = self._acted(member, await application.act(step.action, news))
                 else:
-                    chosen = await application.think(member.state, list(step.choices), news)
-                    step = member.decide(chosen["state"])
+                    choice = await application.think(member.state, list(step.choices), news)
+                    step = member.decide(choice["state"])
             if step.response is not None:
                 self._send_out(member, step.response)
         except BaseException:  # also of a cancelled round: the next one begins anew

@@ -69,9 +69,9 @@ class Buffer:
 
 def fitting(messages: Iterable[Message], count: int) -> list[Message]:
     """Return the first messages that fit into one result, at most `count`."""
-    load, found = Load(), list[Message]()
+    load, batch = Load(), list[Message]()
     for message in messages:
-        if len(found) == count or not load.add(message.size):
+        if len(batch) == count or not load.add(message.size):
             break
-        found.append(message)
-    return found
+        batch.append(message)
+    return batch

@@ -125,10 +125,10 @@ class Member:
     def begin(self) -> Step:
         """Take the messages from the buffer, and react to those that are news (rule 3). Of the member's own, those are taken that
         fit into an action beside the others; the rest stays for the next reaction."""
-        taken, own = self._buffer, list(self._own)
-        while own and taken.put(own[0]):
+        buffer, own = self._buffer, list(self._own)
+        while own and buffer.put(own[0]):
             own.pop(0)
-        buffered, self._buffer, self._own = list(taken), Buffer(), Buffer(own)
+        buffered, self._buffer, self._own = list(buffer), Buffer(), Buffer(own)
         # Kept too, if it is no news: an application may read it in the memory.
         new = [message for message in buffered if self.memory.add(message)]
         self.news = tuple(message for message in new if message.cause_by in self.watch or self.name in message.send_to)

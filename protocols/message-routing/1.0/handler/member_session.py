@@ -83,8 +83,8 @@ class MemberSession:
         if self.member is not None or self.joining:
             return [_failed(call, 409, "This session has a member.")]
         faults = flow_faults(arguments["transitions"])
-        given = (arguments["name"], arguments["address"], *arguments.get("watch", ()))
-        faults += [f"{name!r} is not {NAME_FORM}." for name in given if not is_name(name)]
+        names = (arguments["name"], arguments["address"], *arguments.get("watch", ()))
+        faults += [f"{name!r} is not {NAME_FORM}." for name in names if not is_name(name)]
         if faults:
             return [_failed(call, 400, faults[0][:MAX_TEXT])]
         self.joining = arguments
@@ -177,8 +177,8 @@ class MemberSession:
             reason = "Too many messages of this member to itself wait."
             return [_failed(call, 429, reason)] if call else [Audit(text=reason)]
         # The environment has to know that there is something to do; in a round it learns so at the end.
-        told = [] if self.invoked or not call else [self._state(member)]
-        return [*told, *([Return(call=call, value={"id": own.id})] if call else [])]
+        states = [] if self.invoked or not call else [self._state(member)]
+        return [*states, *([Return(call=call, value={"id": own.id})] if call else [])]
 
     def _say_publish(self, message: Message, call: str) -> Send:
         return self._say(type="publish", id=self._request(call, {"id": message.id}), message=message.to_value())

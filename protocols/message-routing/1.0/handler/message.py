@@ -80,13 +80,13 @@ def draft_faults(draft: Value) -> list[str]:
     if not isinstance(draft, dict) or not isinstance(draft.get("content"), str):
         return ["A message is an object with a text as its content."]
     faults = [f"A message has no field {name[:80]!r}." for name in draft if name not in FIELDS]
-    given = {name: value for name, value in draft.items() if value not in (None, "")}
-    if not isinstance(given.get("instruct_content", {}), dict):
+    values = {name: value for name, value in draft.items() if value not in (None, "")}
+    if not isinstance(values.get("instruct_content", {}), dict):
         faults.append("instruct_content is an object or null.")
-    if given.get("role", "user") not in ROLES:
+    if values.get("role", "user") not in ROLES:
         faults.append(f"role is one of {', '.join(ROLES)}.")
-    faults += [f"{name} is {NAME_FORM}." for name in ("id", "cause_by", "sent_from") if not is_name(given.get(name, "x"))]
-    recipients = given.get("send_to", [])
+    faults += [f"{name} is {NAME_FORM}." for name in ("id", "cause_by", "sent_from") if not is_name(values.get(name, "x"))]
+    recipients = values.get("send_to", [])
     if not isinstance(recipients, list) or len(recipients) > MAX_RECIPIENTS or not all(map(_is_recipient, recipients)):
         faults.append(f"send_to is a list of at most {MAX_RECIPIENTS} names, or {TO_ALL}, {TO_NONE} or {TO_SELF}.")
     if not faults and (len(encode_json(draft)) > MAX_BYTES or _measure(draft) > MAX_VALUES):

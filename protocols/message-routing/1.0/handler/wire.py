@@ -35,10 +35,10 @@ def wire_faults(message: Value, sender: str) -> list[str]:
     kinds = _MEMBERS.get(sender, {})
     if not isinstance(message, dict) or not isinstance(message.get("type"), str) or message["type"] not in kinds:
         return [f"A {sender} sends an object whose type is one of {', '.join(kinds)}."]
-    wanted = kinds[message["type"]]
-    if message.keys() != {"type", *wanted}:
-        return [f"{message['type']} has the members {', '.join(wanted)}."]
-    faults = [f"{name} is of a wrong type." for name, kind in wanted.items() if type(message[name]) is not kind]
+    members = kinds[message["type"]]
+    if message.keys() != {"type", *members}:
+        return [f"{message['type']} has the members {', '.join(members)}."]
+    faults = [f"{name} is of a wrong type." for name, kind in members.items() if type(message[name]) is not kind]
     return faults or _value_faults(message)
 
 
@@ -58,8 +58,8 @@ def read(data: bytes, sender: str) -> dict[str, Value]:
     message = decode_json(data)
     for fault in wire_faults(message, sender):
         raise ValueError(fault)
-    known: dict[str, Value] = message
-    return known
+    value: dict[str, Value] = message
+    return value
 
 
 def make_id(seed: str, number: int) -> str:

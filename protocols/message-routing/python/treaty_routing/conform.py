@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from treaty_agent.transport.foreign_session import QUIET, SOCKET, ForeignSession, foreign_socket, new_name
-from treaty_io.conformance import Broken, Foreign, Items
+from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.extras import naming_extras
 
 with naming_extras("agent"):
@@ -31,11 +31,11 @@ _FIELDS = {"id": str, "content": str, "role": str, "cause_by": str, "sent_from":
 
 def message(sender: str, *recipients: str, **parts: Any) -> dict[str, Any]:
     """Return a message with all its fields."""
-    known = {"id": uuid.uuid4().hex, "content": "hello", "instruct_content": None, "role": "user"}
-    return {**known, "cause_by": "Conform", "sent_from": sender, "send_to": list(recipients), **parts}
+    base = {"id": uuid.uuid4().hex, "content": "hello", "instruct_content": None, "role": "user"}
+    return {**base, "cause_by": "Conform", "sent_from": sender, "send_to": list(recipients), **parts}
 
 
-class Members(Foreign):
+class Members(PeerUnderTest):
     """Members of this side at a foreign environment: `alice` and `bob`, each in a class of its own."""
 
     def __init__(self, url: str, uri: str, stack: AsyncExitStack) -> None:
@@ -187,7 +187,7 @@ async def a_lost_member_leaves(peer: Members) -> None:
     raise Broken("The name of a member that is gone is taken still.")
 
 
-class Host(Foreign):
+class Host(PeerUnderTest):
     """An environment of this side, with the first foreign member that joins. `join`: its request, {} before it."""
 
     def __init__(self) -> None:
@@ -220,12 +220,12 @@ class Host(Foreign):
             finally:
                 ended.set()
 
-    async def works(self, *given: dict[str, Any]) -> list[dict[str, Any]]:
+    async def works(self, *messages: dict[str, Any]) -> list[dict[str, Any]]:
         """Give the member messages, run a round, and return the messages that it published in it."""
         self.need(self.link is not None, "No member joined at this address.")
         assert self.link is not None
         self.sent = self.came = ""
-        for each in given:
+        for each in messages:
             await self.link.say({"type": "message", "message": each})
         early = await self.link.quiet()
         self.expect(not [each for each in early if each.get("type") == "publish"], "The member works before the round begins.")

@@ -136,8 +136,8 @@ class Role:
         """Choose a state."""
         await self._observe(news)
         self.rc.todo = None
-        chosen = await self._think() and self.rc.todo
-        return {"state": any_to_str(chosen) if chosen else IDLE}
+        todo = await self._think() and self.rc.todo
+        return {"state": any_to_str(todo) if todo else IDLE}
 
     async def _observe(self, news: list[dict[str, Any]]) -> None:
         assert self.rc.env is not None, "the role has no environment"
