@@ -1,4 +1,4 @@
-"""Serve protocols as Agent Skills: the index of what is elected, and of what one namespace published.
+"""Serve protocols as Agent Skills: an index of the elected ones, and one of each namespace.
 
     GET /.well-known/agent-skills/index.json                          {"$schema": …, "skills": [{"name", "type", "description",
     GET /.well-known/agent-skills/NAME/SKILL.md                         "url", "digest"}]} (agentskills.io, discovery 0.2.0)
