@@ -38,7 +38,7 @@ def agents(web: Web) -> list[Signer]:
 
 
 async def skills(browser: httpx.AsyncClient, path: str = INDEX) -> dict[str, dict[str, Any]]:
-    """The skills of an index by name, each with its text; checks what every index has."""
+    """The skills of an index by name, each with its text; checks the members of each."""
     said = (await browser.get(path)).json()
     assert said["$schema"] == "https://schemas.agentskills.io/discovery/0.2.0/schema.json"
     found = {}

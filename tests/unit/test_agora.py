@@ -25,7 +25,7 @@ ASK = {"messageId": "m1", "type": "REQUEST", "action": "getProductInfo", "produc
 
 
 def query(body: Any = ASK, **more: Any) -> dict[str, Any]:
-    """What the sender posts."""
+    """The JSON that the sender posts."""
     return {"protocolHash": HASH, "protocolSources": [f"{URI_2}.md"], "body": json.dumps(body), **more}
 
 

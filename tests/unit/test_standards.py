@@ -1,4 +1,4 @@
-"""The standards of others that stand in protocols/ without code: their vectors hold, and they need what interface 5 adds."""
+"""The standards of others that stand in protocols/ without code: their vectors hold, and they need interface 5."""
 
 from __future__ import annotations
 

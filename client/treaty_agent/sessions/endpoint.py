@@ -247,7 +247,7 @@ class AgentEndpoint:
 
     @contextmanager
     def _renewing(self, documents: dict[str, _T], make: Callable[[], dict[str, _T]]) -> Iterator[None]:
-        """Keep a table that follows from the served protocols up to date for the time of the block: they may change, or the key."""
+        """Keep a table of the served protocols up to date for the time of the block: they may change, or the key."""
 
         def fill() -> None:
             made_documents = make()
