@@ -11,8 +11,8 @@ address does at an agent, an AIP gateway, a handoff endpoint and a broker, `pyth
 page cost, `python -m bench pages` what each page costs against the JSON of the same resource, `python -m bench speaking` how
 fast three protocols are spoken, `python -m bench storing` how many bytes of PostgreSQL a statement takes, `python -m bench
 installing` how large each extra is, `python -m bench overload` what more load than a registry can take does, `python -m bench
-soak` what hours of mixed traffic do, `python -m bench witness` what a witness of 40,000 logs does, `python -m bench workers`
-what a new session's sandbox costs.
+soak` what hours of mixed traffic do, `python -m bench tools` what a tool costs through `treaty mcp`, `python -m bench witness`
+what a witness of 40,000 logs does, `python -m bench workers` what a new session's sandbox costs.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from . import (
     speaking,
     storing,
     strangers,
+    tools,
     witness,
     workers,
 )
@@ -83,6 +84,7 @@ PARTS = {
         speaking,
         storing,
         strangers,
+        tools,
         witness,
         workers,
     )

@@ -181,7 +181,7 @@ async def scene(forms: Sequence[Form], rivals: Path) -> AsyncIterator[dict[Form,
             at_server, at_caller = [], []
             if form.kind:
                 uri = await _publish(writer, form.kind)
-                at_server, at_caller = ([str(_home(folder, served, writer)), uri] for _ in range(2))
+                at_server, at_caller = ([str(new_home(folder, served, writer)), uri] for _ in range(2))
             log = folder / f"{form.title}.log"
             command = [str(python), str(FOLDER / f"{form.name}_server.py"), str(port), *at_server]
             process = stack.enter_context(running(command, log))
@@ -224,7 +224,7 @@ async def _publish(writer: Author, kind: str) -> str:
     return await writer.publish_project(replace(coded, document=coded.document + b"\nWith code.\n"))
 
 
-def _home(folder: Path, served: Registry, writer: Author) -> Path:
+def new_home(folder: Path, served: Registry, writer: Author) -> Path:
     """A new agent's home."""
     home = folder / f"home-{len(list(folder.glob('home-*')))}"
     home.mkdir(mode=0o700)

@@ -66,6 +66,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "topics": ("/topics", ""),
     "protocol": (_GREETING, ""),
     "operations": (_GREETING, "#operations"),
+    "try": (_GREETING, "#try"),
     "trust": (_GREETING, "#steps"),
     "topic": ("/topics/social/greeting", ""),
     "matrix": ("/topics/social/greeting", "#matrix"),
@@ -217,11 +218,9 @@ def _show(page: Page, base: str, name: str, path: str) -> None:
         return
     page.goto(base + path)
     page.wait_for_load_state("networkidle")
-    if name == "ballot":
-        for _ in range(2):
-            page.get_by_role("button", name="Rank it").first.click()
+    if name == "try":
+        page.get_by_role("button", name="Send").click()
         page.evaluate("document.activeElement.blur()")
-        page.mouse.move(0, 0)
 
 
 def _picture(page: Page, top: str, file: Path) -> None:

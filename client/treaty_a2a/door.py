@@ -24,8 +24,7 @@ from starlette.types import Message
 
 from treaty_agent import Agent
 from treaty_agent.sessions.in_process import InProcessCaller
-from treaty_agent.transport.application import Application
-from treaty_agent.transport.door import Door
+from treaty_agent.transport.application import Application, Door
 from treaty_consensus.errors import TooLarge
 from treaty_io.asgi import Receive, Scope, Send
 from treaty_io.codes import ConnectionCode

@@ -32,6 +32,9 @@ _EXAMPLES = {
     "identity deactivate": "--document did.json",
     "identity new": "acme.example --document did.json",
     "identity rotate": "--document did.json",
+    "mcp accept": "-- python server.py",
+    "mcp install": "claude-code --guard files",
+    "mcp guard": "-- python server.py",
     "policy allow": "did:wba:acme.example",
     "policy export": "> witnesses.policy",
     "transcript replay": "session.jsonl",
@@ -93,6 +96,7 @@ for _group, _commands in {
     "Meet other agents": {
         "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols.", "shop.example"),
         "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP.", "shop.example search"),
+        "mcp": ("mcp:app", "Serve tools to a host of MCP, and guard the servers of others.", ""),
         "conform": ("conform:app", "Check a foreign agent of AIP, handoff or message-routing, rule by rule.", ""),
         "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte.", ""),
     },

@@ -95,6 +95,7 @@ def handoff(
     /,
     *,
     uri: str = "",
+    broker: bool = False,
     recipient: str = "",
     sender: str = "",
     sample: Path | None = None,
@@ -103,14 +104,16 @@ def handoff(
     wait: float = 60,
     options: Options = Options(),
 ) -> None:
-    """Check an agent that speaks handoff over HTTP, or takes messages in a session.
+    """Check an agent that speaks handoff over HTTP, in a session or by queues; or with --listen one that hands messages off.
 
     Parameters
     ----------
     url
-        The address of the agent: http, before /handoffs, or ws for sessions. Without it only --listen is tried.
+        The address of the agent: http, before /handoffs; ws for sessions; that of a RabbitMQ or PostgreSQL for its queue there.
     uri
         The URI of the protocol that the agent provides in a session.
+    broker
+        The agent is a broker: join it as its members.
     recipient
         The name of the agent: the recipient_id of the messages.
     sender
@@ -118,35 +121,52 @@ def handoff(
     sample
         A file with a handoff message that the agent can work on. Default: a TASK_TRANSFER.
     listen
-        HOST:PORT where the agent shall hand a message to, as a sender. Port 0 chooses a free one.
+        HOST:PORT where the agent shall hand a message to, as a sender; ws://HOST:PORT for a session. Port 0 chooses a free one.
     seconds
         The time for an item.
     wait
-        The time for the agent to send to --listen, in seconds.
+        The time for the agent to send to --listen.
     """
-    from treaty_handoff.conform import RECEIVER, SENDER, Listener, listening, receiver_at
+    from treaty_handoff.conform import RECEIVER, receiver_at
     from treaty_handoff.messages import read
 
     _need(url or listen, "Name the agent's URL, or --listen for an agent that sends.")
-    _need(recipient or not url, "Name the recipient_id of the agent: --recipient")
+    _need(recipient or broker or not url, "Name the recipient_id of the agent: --recipient; or --broker for a broker.")
     identity, report = _identity(options), ConformanceReport("handoff", options)
     message = None if sample is None else read(sample.read_bytes())
+    more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
 
     async def work() -> None:
-        if url:
+        if url and broker:
+            await _check_broker(report, url, uri, seconds)
+        elif url:
             report.tell(f"Admit the sender {sender or identity.did} with the DID {identity.did}, for all types.")
-            more: dict[str, Any] = {"uri": uri, "seconds": seconds, "sender": sender, "sample": message}
             async with receiver_at(options.network, url, recipient, identity, **more) as peer:
                 await report.check("receiver", RECEIVER, peer, seconds)
         if listen:
-            (host, port), listener = _endpoint(listen), Listener(identity, options.network)
-            async with listening(listener, host, port) as bound:
-                report.tell(f"Hand one message to http://{host}:{bound} within {wait:g} seconds; the first answer is 503.")
-                await _within(wait, listener.delivery(0))
-                await report.check("sender", SENDER, listener, max(seconds, wait))
+            await _check_sender(report, identity, options, listen, wait, seconds)
 
     run(work())
     report.end()
+
+
+async def _check_sender(
+    report: ConformanceReport, identity: Identity, options: Options, listen: str, wait: float, seconds: float
+) -> None:
+    from treaty_handoff.conform import SENDER, Listener, SessionListener
+
+    listener = (SessionListener if listen.startswith("ws://") else Listener)(identity, options.network)
+    async with listener.serving(*_endpoint(listen.removeprefix("ws://"))) as url:
+        report.tell(f"Hand one message to {url} within {wait:g} seconds. At first it has no answer, or 503.")
+        await _within(wait, listener.delivery(0))
+        await report.check("sender", SENDER, listener, max(seconds, wait))
+
+
+async def _check_broker(report: ConformanceReport, url: str, uri: str, seconds: float) -> None:
+    from treaty_handoff.conform_broker import BROKER, Members
+
+    async with contextlib.AsyncExitStack() as stack:
+        await report.check("broker", BROKER, Members(url, uri, stack), seconds)
 
 
 @app.command
@@ -154,6 +174,7 @@ def aip(
     address: str = "",
     /,
     *,
+    uri: str = "",
     agent: str = "",
     tool: str = "",
     argument: tuple[str, ...] = (),
@@ -162,12 +183,15 @@ def aip(
     seconds: float = 10,
     options: Options = Options(),
 ) -> None:
-    """Check a gateway, an agent or a tool of AIP over gRPC; or, with --wait, a node that registers at a gateway of this command.
+    """Check a gateway, an agent or a tool of AIP; or, with --wait, a node that registers at a gateway of this command.
 
     Parameters
     ----------
     address
-        HOST:PORT of the gateway, the agent or the tool. Without it only --wait is tried.
+        HOST:PORT of the gateway, the agent or the tool over gRPC; ws for an agent or a tool in a session. Without it only --wait
+        is tried.
+    uri
+        The URI of the protocol that the agent or the tool provides in a session.
     agent
         The id of the agent at the address.
     tool
@@ -190,7 +214,7 @@ def aip(
     async def work() -> None:
         async with conform_desk.Desk(host).serving(port) as desk:
             if address:
-                async with conform.roles_at(address, desk, agent, tool, arguments, seconds) as roles:
+                async with conform.roles_at(address, desk, agent, tool, arguments, seconds, uri=uri) as roles:
                     _need(roles, "The peer is no gateway. Name the agent or the tool at the address: --agent, --tool")
                     for role, items, peer in roles:
                         await report.check(role, items, peer, seconds)

@@ -1,16 +1,19 @@
-"""`treaty discover` finds agents and their protocols; `treaty call` calls a method that an agent describes."""
+"""`treaty discover` finds agents and their protocols; `treaty call` calls a method of an agent or a tool of an MCP server."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from rich.markup import escape
 from rich.table import Column, Table
 
 from treaty_agent.discovery.client import Discoverer, SkippedDocument
-from treaty_anp.discovery.parsing import AgentDescription
+from treaty_anp.discovery.interfaces import RemoteInterface
+from treaty_anp.discovery.parsing import DESCRIPTIONS_PATH, AgentDescription
 from treaty_consensus.errors import Malformed
 from treaty_consensus.printable import short
 from treaty_io.codes import RpcCode
@@ -18,6 +21,8 @@ from treaty_io.codes import RpcCode
 from .context import Options, run
 
 if TYPE_CHECKING:
+    from treaty_agent.rpc.exchange import RpcExchange
+    from treaty_agent.rpc.mcp import McpSession
     from treaty_agent.rpc.methods import RemoteMethod
 
 _FIX = """Write --arguments '{"name": "value"}'."""
@@ -46,7 +51,8 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
     Parameters
     ----------
     name
-        The agent: a domain, a DID, or the https URL of its description.
+        The agent: a domain, a DID, or the https URL of its description, which ends in .json. Or an MCP server: the URL of its
+        endpoint, or stdio: and a command, such as 'stdio:python server.py'.
     method
         The name of the method.
     arguments
@@ -61,21 +67,42 @@ def call(name: str, method: str = "", /, *, arguments: str = "{}", anonymous: bo
 
     call_arguments = _arguments(arguments)
     signer = None if anonymous or not options.identity_file.exists() else RequestSigner(options.identity()).headers
-    exchange = RpcExchange(options.network, sign=signer)
+    exchange = RpcExchange(options.network, sign=signer, loopback=True)  # the user names the address
 
     async def work() -> tuple[dict[str, Any], list[str]]:
-        described = (await Discoverer(options.network).discover(name)).agents[0]
-        async with RemoteMethods(described.interfaces, exchange) as remote:
+        interfaces = await _interfaces(name, exchange, options)
+        async with RemoteMethods(interfaces, exchange) as remote:
             if method:
                 result = await remote.call(method, call_arguments)
                 return {"result": result}, [escape(json.dumps(result, ensure_ascii=False, indent=2))]
             methods = (await remote.list()).values()
-            problems = [SkippedDocument(described.url, error) for error in remote.problems]
+            problems = [SkippedDocument(name, error) for error in remote.problems]
             lines = [f"[bold]{escape(one.name)}[/]  {escape(one.description)}" for one in methods]
             return {"methods": [_described(one) for one in methods]}, [*lines, *map(_warning, problems)]
 
     value, lines = run(work())
     options.output.result(value, *lines)
+
+
+async def _interfaces(name: str, exchange: RpcExchange, options: Options) -> Sequence[RemoteInterface | McpSession]:
+    """Return the MCP server of a name, or the interfaces that an agent describes."""
+    from treaty_agent.rpc.mcp import McpSession
+    from treaty_agent.rpc.mcp_endpoint import McpEndpoint
+    from treaty_agent.rpc.mcp_eras import McpEras
+    from treaty_agent.rpc.mcp_process import SCHEME, McpProcess, parse_command
+
+    if name.startswith(SCHEME):
+        return [McpSession(McpProcess(parse_command(name.removeprefix(SCHEME))))]
+    if _is_endpoint(name):
+        return [McpSession(McpEndpoint(name, exchange), McpEras(options.home / "mcp-eras.json"))]
+    return (await Discoverer(options.network).discover(name)).agents[0].interfaces
+
+
+def _is_endpoint(name: str) -> bool:
+    """Return whether a name is a URL, and none of a description."""
+    parts = urlsplit(name)
+    is_description = parts.path.endswith(".json") or parts.path in ("", "/", DESCRIPTIONS_PATH)
+    return parts.scheme in ("http", "https") and not is_description
 
 
 def _described(method: RemoteMethod) -> dict[str, object]:

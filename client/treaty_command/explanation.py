@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from treaty_client.audit.decision import Candidate, Nominee, Transcript
 from treaty_client.audit.reasons import Names, aim, choice_name, choices_of, is_kept, reasons, share
@@ -38,7 +38,19 @@ def explain(transcript: Transcript, names: Names, taken_back: Mapping[str, str] 
 
 
 def _candidates(transcript: Transcript, names: Names) -> Table:
-    table = Table("place", "candidate", "state", "accept", "reject", "support", "quorum", "pairs", "clusters", box=None)
+    # A name that is cut says nothing, so it goes on in the next line.
+    table = Table(
+        "place",
+        Column("candidate", overflow="fold"),
+        "state",
+        "accept",
+        "reject",
+        "support",
+        "quorum",
+        "pairs",
+        "clusters",
+        box=None,
+    )
     for place, choice in enumerate(transcript.order, 1):
         candidate = next((entry for entry in transcript.candidates if entry.hash == choice), None)
         if candidate is None:

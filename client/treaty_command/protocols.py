@@ -84,6 +84,7 @@ def publish(
     if project.topic:
         # Now, while its publisher can still choose who will speak it.
         lines.append(f"To be elected, it has to be reported by several pairs of agents: treaty topic {escape(project.topic)}")
+        lines.append("Its page at this registry has the programs of such a pair, to copy.")
     options.output.result(value, *lines)
 
 

@@ -58,6 +58,7 @@ class SearchFilters:
 def search(
     *words: str,
     filters: SearchFilters = SearchFilters(),
+    sort: Literal["use", "newest", "name"] | None = None,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100))] = 20,
     uri: bool = False,
     options: Options = Options(),
@@ -68,6 +69,8 @@ def search(
     ----------
     words
         Each word counts; all protocols when there are none.
+    sort
+        The order: by proved use, the newest first, or by name. Without it, the best match first.
     limit
         The maximum number of results, from 1 to 100.
     uri
@@ -80,7 +83,7 @@ def search(
 
     async def work() -> tuple[SearchResult, ...]:
         async with RegistryClient(options.sources(), options.network) as client:
-            return (await client.search(" ".join(words), **filter_values, limit=limit)).protocols
+            return (await client.search(" ".join(words), **filter_values, sort=sort or "", limit=limit)).protocols
 
     page = run(work())
     if uri and not page:
@@ -94,8 +97,9 @@ def search(
 
 
 def _states(summary: Summary) -> str:
-    """Return the state in the election and the status that the publisher gave, as far as they say something."""
-    states = [summary.election, summary.status if summary.status != "active" else None]
+    """Return the state in the election, the status that the publisher gave, and the proved use, as far as they say something."""
+    use = f"{summary.pairs} {'pair' if summary.pairs == 1 else 'pairs'} proved its use" if summary.pairs else None
+    states = [summary.election, summary.status if summary.status != "active" else None, use]
     return ", ".join(filter(None, states)) or summary.status
 
 

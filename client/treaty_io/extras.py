@@ -22,6 +22,7 @@ EXTRA_OF: Mapping[str, str] = {
         "audit": "nacl numpy publicsuffixlist",
         "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
+        "mcp": "mcp",
         "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
         "telemetry": "opentelemetry",
         "watch": "standardwebhooks",

@@ -50,15 +50,15 @@ def _class(name: str, found: type) -> str:
 
 
 def _member(name: str, member: Any) -> str:
-    """A line for a property or a method: its signature, and the first sentence of its docstring."""
+    """A line for a property or a method: its arguments, and the first sentence of its docstring."""
     function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
     if isinstance(member, property):
         shown = name
     elif inspect.isfunction(function) and inspect.getdoc(function) and function.__module__.startswith("treaty"):
-        shown = _line(name, function)
+        shown = _line(name, function, typed=False)
     else:
         return ""
-    prose = _SENTENCE.match(" ".join(_prose(member).split()))
+    prose = _SENTENCE.match(" ".join(_prose(member).partition("\n\n")[0].split()))
     return f"- `{shown}`: {prose[0]}" if prose else ""
 
 
@@ -66,36 +66,36 @@ def _code(name: str, found: Any) -> str:
     """The signature as code, one argument a line where it is long."""
     line = _line(name, found)
     if len(line) > _WIDTH:
-        *_, result = _signature(found)
-        line = line.partition("(")[0] + "(\n" + "".join(f"    {argument},\n" for argument in _signature(found)[0]) + f"){result}"
+        arguments, result = _signature(found)
+        line = line.partition("(")[0] + "(\n" + "".join(f"    {argument},\n" for argument in arguments) + f"){result}"
     return f"```python\n{line}\n```" if line else ""
 
 
-def _line(name: str, found: Any) -> str:
+def _line(name: str, found: Any, typed: bool = True) -> str:
     """The signature in one line, or nothing for a class of C, which has none."""
     try:
-        arguments, result = _signature(found)
+        arguments, result = _signature(found, typed)
     except ValueError:
         return ""
     return f"{'async ' if inspect.iscoroutinefunction(found) else ''}{name}({', '.join(arguments)}){result}"
 
 
-def _signature(found: Any) -> tuple[list[str], str]:
-    """The arguments, and the result with its arrow."""
+def _signature(found: Any, typed: bool = True) -> tuple[list[str], str]:
+    """The arguments, and the result with its arrow. `typed`: with the types of the arguments."""
     signature = inspect.signature(found)
-    arguments = [_argument(argument) for name, argument in signature.parameters.items() if name not in ("self", "cls")]
+    arguments = [_argument(argument, typed) for name, argument in signature.parameters.items() if name not in ("self", "cls")]
     is_shown = signature.return_annotation is not inspect.Signature.empty and not inspect.isclass(found)
     return arguments, f" -> {_type(signature.return_annotation)}" if is_shown else ""
 
 
-def _argument(argument: inspect.Parameter) -> str:
+def _argument(argument: inspect.Parameter, typed: bool) -> str:
     empty = inspect.Parameter.empty
     name = str(argument.replace(annotation=empty, default=empty))
-    annotated = name if argument.annotation is empty else f"{name}: {_type(argument.annotation)}"
+    annotated = name if argument.annotation is empty or not typed else f"{name}: {_type(argument.annotation)}"
     if argument.default is empty:
         return annotated
-    # A factory and a function have no literal.
-    default = "…" if re.match("<", repr(argument.default)) else _plain(repr(argument.default))
+    # A factory, a function and a view have no literal.
+    default = "…" if re.match("<|mappingproxy", repr(argument.default)) else _plain(repr(argument.default))
     return f"{annotated}{'=' if annotated == name else ' = '}{default}"
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from docutils.nodes import make_id
 from sphinx.search.en import SearchEnglish
 
 _WORD = re.compile(r"\w+")
@@ -29,7 +29,7 @@ _NO_NAME = re.compile(r"\d|(?=.*\d).{25}")
 _HEADING = re.compile(r"(#{1,6}) (.+)")
 _FENCE = re.compile(r"[ \t]*(?:```|~~~)")
 _MARKUP = re.compile(
-    r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|\*\*|[`|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE
+    r"!?\[([^]]*)\]\([^)]*\)(?:\{[^}]*\})?|<!--.*?-->|</?[a-z][^>]*>|[|#]|^---$|^orphan: true$|:?-{2,}:?", re.MULTILINE
 )
 _SHOWN = 200
 """Characters of a section that a hit shows."""
@@ -111,7 +111,7 @@ def sections(page: str, text: str) -> Iterator[Section]:
             yield Section(page, anchor, title, heading, _plain("\n".join(lines)))
         heading, lines = _plain(found[2]), []
         title = title or heading
-        name = make_id(heading)
+        name = _anchor(heading)
         anchors[name] += 1
         # Sphinx numbers the heading that has no letters, and the second one of a name: then the page is near enough.
         anchor = name if len(found[1]) > 1 and anchors[name] == 1 else ""
@@ -119,8 +119,14 @@ def sections(page: str, text: str) -> Iterator[Section]:
         yield Section(page, anchor, title, heading, _plain("\n".join(lines)))
 
 
+def _anchor(heading: str) -> str:
+    """The id that Sphinx gives a heading: its letters and digits in ASCII, with dashes, from the first letter on."""
+    letters = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"^[-0-9]+|-+$", "", re.sub(r"[^a-z0-9]+", "-", letters))
+
+
 def _plain(text: str) -> str:
-    return " ".join(_MARKUP.sub(lambda found: found[1] or " ", text).split())
+    return " ".join(re.sub("[`*]", "", _MARKUP.sub(lambda found: found[1] or " ", text)).split())
 
 
 def index(pages: Mapping[str, str]) -> str:

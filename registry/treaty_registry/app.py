@@ -23,6 +23,7 @@ from .routes import (
     health,
     identities,
     log,
+    mcp,
     names,
     nodes,
     openapi,
@@ -57,6 +58,7 @@ _READS: list[HTTPRouteHandler] = [
     protocols.version,
     names.by_hash,
     names.resolve,
+    mcp.speak,
     topics.topics,
     topics.topic,
     topics.voter,
@@ -147,9 +149,9 @@ def create_app(
     views = views or Views(log, memory, period)
     html_pages = Pages(views, site)
     values: dict[str, object] = {"views": views, "pages": html_pages}
-    posts: dict[str, DirectRoute] = {}
+    posts: dict[str, DirectRoute] = {mcp.PATH: mcp.McpDoor(views)}
     if isinstance(log, Registry):
-        posts = {path: statements.DirectSubmission(log) for path in statements.submit.paths}
+        posts |= {path: statements.DirectSubmission(log) for path in statements.submit.paths}
         values |= {"registry": log, "authorities": sigstore.Authorities(log)}
     app = _OfOneLog(_routes(takes_writes=isinstance(log, Registry)), values)
     return FastPath(app, views, html_pages, posts)

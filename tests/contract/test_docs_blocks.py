@@ -50,6 +50,8 @@ RUN = {
     ("docs/guides/handoff.md", "python"): (7, "unit/test_guide_handoff.py"),
     ("docs/guides/importing.md", "json"): (1, "unit/test_importing.py"),
     ("docs/guides/importing.md", "sh"): (1, "unit/test_importing.py"),
+    ("docs/guides/mcp.md", "json"): (1, "unit/test_guide_mcp.py"),
+    ("docs/guides/mcp.md", "sh"): (1, "unit/test_guide_mcp.py"),
     ("docs/guides/middleware.md", "python"): (5, "unit/test_guide_middleware.py"),
     ("docs/guides/negotiation.md", "python"): (8, "unit/test_guide_negotiation.py"),
     ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),

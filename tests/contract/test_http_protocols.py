@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import httpx
+import msgspec
 import pytest
 from http_api import attach, described, post, problem, publish, put, say
 from registries import TOPIC, Web, ballot, publication
@@ -88,6 +90,28 @@ async def test_statuses_are_in_the_record_at_once(api: httpx.AsyncClient, alice:
     await say(api, alice, kinds.Status(old.body.uri, "active"))
     record = (await api.get(path)).json()
     assert record["status"] == "active" and "successor" not in record and record["handlers"][0]["status"] == "revoked"
+
+
+async def test_a_record_names_its_base_and_what_derives_from_it(
+    api: httpx.AsyncClient, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "MAX_DERIVED", 2)
+    made = publication(alice)
+    await publish(api, alice, made)
+    path = "/protocols/alice.example/product-info/1.0"
+    record = (await api.get(path)).json()
+    assert not {"base", "derived"} & record.keys()
+    uris = []
+    for number in range(3):
+        plain = publication(bob, f"derived-{number}")
+        body = msgspec.structs.replace(plain.body, base=kinds.Base(made.body.uri, made.body.document.sha256))
+        await publish(api, bob, replace(plain, body=body))
+        uris.append(body.uri)
+        # At once: the cached answer is dropped with the publication.
+        assert (await api.get(path)).json()["derived"] == uris[:2]
+    assert (await api.get("/protocols/bob.example/derived-0/1.0")).json()["base"] == made.body.uri
+    shown = (await api.get(path, headers={"Accept": "text/html,*/*;q=0.8"})).text
+    assert all(f'href="/protocols/bob.example/derived-{number}/1.0"' in shown for number in range(3))
 
 
 async def test_the_form_follows_suffix_then_accept(api: httpx.AsyncClient, alice: Signer) -> None:

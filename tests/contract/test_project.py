@@ -69,6 +69,7 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
         "treaty_handler",
         "treaty_handoff",
         "treaty_io",
+        "treaty_mcp",
         "treaty_registry",
         "treaty_routing",
         "treaty_sandbox",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import httpx
+import msgspec
 from http_api import attach, post, publish, say
 from registries import Web, ballot, log, publication
 from signers import NOW, Signer, domain_signer
@@ -40,6 +42,20 @@ async def test_the_views_do_not_depend_on_how_leaves_were_batched(
         assert await _rows(registry) == before, f"in batches of {size}"
 
 
+async def test_a_migration_names_the_derived_protocols_as_the_projection_does(
+    api: httpx.AsyncClient, registry: Registry, operator: Operator, web: Web, alice: Signer, bob: Signer
+) -> None:
+    await _live(api, registry, operator, web, alice, bob)
+    before = await _rows(registry)
+    async with registry.pool.acquire() as connection:
+        await connection.execute("drop index protocols_base")
+        shorter = "regexp_replace(convert_from(record, 'UTF8'), ',\"derived\":.*]}$', '}')"
+        await connection.execute(f"update records set record = convert_to({shorter}, 'UTF8')")
+        assert await _rows(registry) != before
+        await connection.execute(next(sql for name, sql in migrations() if name == "0015_derived.sql"))
+    assert await _rows(registry) == before
+
+
 async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, web: Web, alice: Signer, bob: Signer) -> None:
     """A log with every kind of statement, some of which undo others."""
     carol, dave, erin = (domain_signer(f"{name}.example") for name in ("carol", "dave", "erin"))
@@ -53,6 +69,10 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     for seq, (to, withdrawn) in enumerate(((bob, False), (carol, False), (bob, True), (carol, False))):
         await say(api, alice, kinds.Vouch(to.did, seq, withdrawn))
     await publish(api, bob, publication(alice, "guest"))
+    for number in range(2):
+        derived = publication(bob, f"derived-{number}")
+        base = kinds.Base(second.body.uri, second.body.document.sha256)
+        await publish(api, bob, replace(derived, body=msgspec.structs.replace(derived.body, base=base)))
     await say(api, alice, kinds.Grant("alice.example", carol.did))
     await say(api, alice, kinds.Grant("alice.example", bob.did, withdrawn=True))
     for number, state in enumerate(("yanked", "active", "deprecated")):
@@ -77,6 +97,8 @@ async def _live(api: httpx.AsyncClient, registry: Registry, operator: Operator, 
     for digest in (second.body.card.sha256, rolls[0]["roll"].hex()):
         withdrawal = operator.state(kinds.Withdrawal(digest, "personal"), issued=registry.clock())
         assert (await post(api, withdrawal.statement)).status_code == 201
+    used = await registry.pool.fetch("select uri, pairs from protocols where pairs > 0")
+    assert [row["uri"] for row in used] == [first.body.uri], "the elections proved the use of one document"
     reach = await registry.pool.fetch("select epoch from rolls where pairs is not null")
     assert [row["epoch"] for row in reach] == [1], "a withdrawn roll says nothing"
     credits = await registry.pool.fetch("select epoch, reason from credits")

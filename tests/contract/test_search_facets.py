@@ -12,6 +12,7 @@ from registries import TOPIC, Publication, Web, ballot, blob, log, publication
 from signers import ORIGIN, Signer, domain_signer
 
 from treaty_consensus import canonical, kinds
+from treaty_registry.catalogue import retrieval
 from treaty_registry.catalogue.facets import VALUES
 from treaty_registry.keys import Operator
 from treaty_registry.registry import Registry
@@ -61,6 +62,34 @@ async def attach_package(
     response = await post(api, signed)
     assert response.status_code == 201, response.text
     return body
+
+
+@pytest.mark.parametrize("walk", [512, 3])
+async def test_results_come_in_the_order_that_is_asked_for(
+    api: httpx.AsyncClient, registry: Registry, alice: Signer, bob: Signer, monkeypatch: pytest.MonkeyPatch, walk: int
+) -> None:
+    # With few postings all are read and ordered; with more, an index is walked, a bounded part of it at a time.
+    monkeypatch.setattr(retrieval, "MAX_WALK", walk)
+    used = {"delta": 3, "alpha": 0, "echo": 3, "bravo": 7, "charlie": 0}
+    for name, pairs in used.items():
+        made = publication(bob if name == "bravo" else alice, name)
+        await publish(api, bob if name == "bravo" else alice, made)
+        await registry.pool.execute("update protocols set pairs = $1 where uri = $2", pairs, made.body.uri)
+    expected = {
+        "newest": ["charlie", "bravo", "echo", "alpha", "delta"],
+        "use": ["bravo", "echo", "delta", "charlie", "alpha"],
+        "name": sorted(used),
+    }
+    for sort, names in expected.items():
+        assert await found(api, sort=sort) == names
+        assert await found(api, sort=sort, q="product") == names
+        assert await found(api, sort=sort, namespace="alice.example") == [name for name in names if name != "bravo"]
+    page = (await api.get("/protocols", params={"sort": "use"})).json()
+    assert page["order"] == "use" and [protocol["pairs"] for protocol in page["protocols"]][:3] == [7, 3, 3]
+    problem(await api.get("/protocols", params={"sort": "size"}), 400, "search.query")
+    problem(await api.get("/protocols", params={"sort": "use", "cursor": "0-1-2"}), 400, "search.query")
+    shown = (await api.get("/protocols?sort=use", headers={"Accept": "text/html,*/*;q=0.8"})).text
+    assert '<option value="use" selected>' in shown and "7 pairs proved its use" in shown
 
 
 async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncClient, alice: Signer, bob: Signer) -> None:

@@ -178,7 +178,7 @@ def test_a_question_of_a_user_finds_the_section_that_answers_it() -> None:
     assert {question: found for question, found in first.items() if QUESTIONS[question] not in found} == {}
 
 
-def test_words_of_a_heading_and_more_words_of_the_question_come_first() -> None:
+def test_words_of_a_heading_and_more_matches_come_first() -> None:
     text = "The key of a log is rotated by its operator. " * 3
     made = index(
         {
@@ -200,12 +200,11 @@ def test_a_second_heading_of_a_name_leads_to_its_page() -> None:
 
 @pytest.mark.deep
 def test_every_hit_of_the_search_leads_to_its_heading(site: zipfile.ZipFile) -> None:
-    made = json.loads(site.read("searchindex.js").decode().removeprefix("var searchIndex = ").rstrip(";\n"))
-    assert len(made["sections"]) > 500
-    ids = {
-        page: set(re.findall(r' id="([^"]+)"', site.read(page).decode())) for page in {section[0] for section in made["sections"]}
-    }
-    assert [(page, anchor) for page, anchor, *_ in made["sections"] if anchor and anchor not in ids[page]] == []
+    search_index = json.loads(site.read("searchindex.js").decode().removeprefix("var searchIndex = ").rstrip(";\n"))
+    assert len(search_index["sections"]) > 500
+    pages = {section[0] for section in search_index["sections"]}
+    ids = {page: set(re.findall(r' id="([^"]+)"', site.read(page).decode())) for page in pages}
+    assert [(page, anchor) for page, anchor, *_ in search_index["sections"] if anchor and anchor not in ids[page]] == []
 
 
 @pytest.mark.deep

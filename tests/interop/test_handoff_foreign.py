@@ -14,7 +14,7 @@ from handoffs import FOLDER, Inbox, World
 
 from treaty_agent import Identity
 from treaty_handoff import Kind
-from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, listening, receiver_at
+from treaty_handoff.conform import RECEIVER, SENDER, Listener, Receiver, receiver_at
 from treaty_handoff.http import listen
 from treaty_io.network.hosts import Network
 
@@ -31,8 +31,8 @@ async def test_a_foreign_receiver_conforms(peers: Callable[[str], list[Any]]) ->
 async def test_a_foreign_sender_conforms(peers: Callable[[str], list[Any]]) -> None:
     identity = Identity.create()
     listener = Listener(identity, Network())
-    async with listening(listener, "127.0.0.1", 0) as port:
-        sent = go_programs.result(*peers("handoff"), "send", f"http://127.0.0.1:{port}", "desk", DOCUMENT)
+    async with listener.serving("127.0.0.1", 0) as url:
+        sent = go_programs.result(*peers("handoff"), "send", url, "desk", DOCUMENT)
         results, result = await asyncio.gather(outcomes_when_sent(listener), sent)
     assert others(results) == {}
     assert (result["code"], result["report"]["status"], result["signed"], result["valid"]) == (
@@ -66,11 +66,8 @@ async def test_a_foreign_sender_hands_over_to_an_agent_of_treaty(peers: Callable
 
 @pytest.mark.deep
 async def test_a_foreign_receiver_in_a_session_conforms(peers: Callable[[str], list[Any]]) -> None:
-    command = peers("handoff")
-    if command[0] != "node":
-        pytest.skip("the peer in Go speaks over HTTP alone")
     async with AsyncExitStack() as stack:
-        serving = go_programs.serving(*command, "session", "desk", DOCUMENT, "urn:handoff")
+        serving = go_programs.serving(*peers("handoff"), "session", "desk", DOCUMENT, "urn:handoff")
         url = (await stack.enter_async_context(serving))["url"]
         peer = await stack.enter_async_context(receiver_at(Network(), url, "desk", Identity.create(), uri="urn:handoff"))
         results = await outcomes(RECEIVER, peer)

@@ -104,6 +104,16 @@ async def test_a_ballot_is_ordered_by_keyboard_signed_sent_and_proved(
     assert isinstance(logged.body, kinds.Ballot) and logged.by == (alice.key_id,)
     assert logged.body.tiers == ((hashes[2], hashes[0]), (kinds.NONE,), (hashes[1],))
     statement.verify(logged, {alice.key_id: alice.public_key})
+    # The command below makes the same ballot, and so does the page when it is opened again.
+    uris = {one.body.document.sha256: one.body.uri for one in statements}
+    command = f"treaty vote {TOPIC} {uris[hashes[2]]},{uris[hashes[0]]} none {uris[hashes[1]]}"
+    assert command in await page.inner_text("[data-command]")
+    again = await browser.new_page()
+    await again.goto(f"{site}{BALLOT}&did={alice.did}")
+    assert command in await again.inner_text("[data-command]")
+    order = "[...document.querySelectorAll('[data-part=ranked] [data-choice]')].map((item) => item.dataset.choice)"
+    assert await again.evaluate(order) == [hashes[2], hashes[0], kinds.NONE, hashes[1]]
+    assert await again.locator("[data-part=ranked] [data-tied]").count() == 1
     # The watch sees what is sent in base64: the signature is in the request, and the key is not.
     assert watch.says(logged.signatures[0])
     assert not watch.says(alice.private_key.private_bytes_raw()) and not watch.errors

@@ -1,4 +1,4 @@
-"""The scripts of the pages in Node.js: proofs of logs, and ballots that are equal to Python's to the byte."""
+"""The scripts of the pages in Node.js: proofs and ballots as in Python, and messages read as by the interpreter of agents."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import os
 import random
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,7 +25,10 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.merkle import Frontier, Node
 from treaty_consensus.log.note import KeyType, SignerKey, sign
 from treaty_consensus.log.proof import Receipt
+from treaty_handler import Received, Timer
 from treaty_io.identity import Identity
+from treaty_registry.catalogue.conversations import message_text
+from treaty_sandbox import parse_vector
 
 HERE = Path(__file__).parent
 LOG_KEY = SignerKey(ORIGIN, KeyType.ED25519, hashlib.sha256(b"log").digest())
@@ -188,12 +193,83 @@ def test_ballots_of_the_browser_have_the_bytes_of_python(tmp_path: Path) -> None
     run_node("ballot.test.mjs", cases, tmp_path)
 
 
+def test_messages_are_read_as_the_interpreter_reads_them(tmp_path: Path) -> None:
+    manifests = [
+        path
+        for root in ("examples", "protocols")
+        for path in sorted((HERE.parents[1] / root).rglob("manifest.json"))
+        if "messages" in json.loads(path.read_text())
+    ]
+    assert len(manifests) > 5
+    protocols = [
+        {
+            "name": path.parent.as_posix().removeprefix(f"{HERE.parents[1]}/"),
+            "manifest": json.loads(path.read_text()),
+            "vectors": [_vector(file) for file in sorted(path.parent.glob("vectors/*.json"))],
+        }
+        for path in manifests
+    ]
+    run_node("declarative.test.mjs", {"protocols": protocols, "schemas": list(_judged(random.Random(36)))}, tmp_path)
+
+
 @pytest.mark.threat(271)
-@pytest.mark.parametrize("script", ["proof.js", "log-proof.js", "ballot.js", "voting.js"])
+@pytest.mark.parametrize("script", ["proof.js", "log-proof.js", "ballot.js", "voting.js", "declarative.js", "console.js"])
 def test_scripts_write_text_and_never_markup(script: str) -> None:
     source = (HERE.parents[1] / "registry/treaty_registry/pages/static" / script).read_text()
     for unsafe in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "localStorage", "sessionStorage"):
         assert unsafe not in source
+
+
+def _vector(file: Path) -> dict[str, object]:
+    """A vector with the text of each message."""
+    vector = parse_vector(file.name, file.read_bytes())
+    steps = [
+        {
+            "event": type(step.event).__name__.lower(),
+            "data": step.event.data.decode(errors="replace") if isinstance(step.event, Received) else None,
+            "timer": step.event.name if isinstance(step.event, Timer) else None,
+            "effects": [
+                (tag, {**fields, "data": message_text(fields["data"])} if tag == "send" else fields)
+                for tag, fields in step.effects
+            ],
+        }
+        for step in vector.steps
+    ]
+    return {"file": f"{file.parents[1].name}/{file.name}", "role": vector.roles[0], "steps": steps}
+
+
+def _judged(chosen: random.Random) -> Iterator[dict[str, object]]:
+    """Schemas of all keywords with values, and the judgement of the validator of agents."""
+    parts: list[dict[str, object]] = [
+        {"type": "string", "minLength": 2, "maxLength": 3},
+        {"type": ["integer", "null"]},
+        {"type": "number"},
+        {"enum": [1, "a", None]},
+        {"const": {"a": [1]}},
+        {"minimum": 1, "exclusiveMaximum": 3},
+        {"multipleOf": 0.5},
+        {"pattern": "^[a-c]+$"},
+        {"not": {"type": "string"}},
+        {"items": {"type": "integer"}, "minItems": 1, "maxItems": 2},
+        {"uniqueItems": True},
+        {"prefixItems": [{"const": 1}], "items": False},
+        {"contains": {"const": 1}, "maxContains": 1},
+        {"required": ["a"], "properties": {"a": {"type": "integer"}}},
+        {"additionalProperties": False, "properties": {"a": True}},
+        {"patternProperties": {"^b": {"type": "string"}}, "additionalProperties": {"type": "null"}},
+        {"propertyNames": {"maxLength": 1}},
+        {"minProperties": 1, "maxProperties": 1},
+        {"dependentRequired": {"a": ["b"]}},
+        {"if": {"type": "integer"}, "then": {"minimum": 2}, "else": {"type": "string"}},
+        {"$ref": "#/$defs/short"},
+    ]
+    values: list[object] = [None, True, 0, 1, 2, 2.5, "", "a", "ab", "abcd", "é😀", [], [1], [1, 1], [1, 2], ["a", 1.0]]
+    values += [{}, {"a": 1}, {"a": "x"}, {"a": [1]}, {"b": "x"}, {"a": 1, "b": None}, {"bb": 1}]
+    for schema in [*parts, *({how: chosen.sample(parts, 2)} for how in ("allOf", "anyOf", "oneOf") for _ in range(8))]:
+        whole: dict[str, object] = {**schema, "$defs": {"short": {"maxLength": 2}}}
+        validator = jsonschema_rs.Draft202012Validator(whole)
+        for value in chosen.sample(values, 8):
+            yield {"schema": whole, "value": value, "fits": validator.is_valid(value)}
 
 
 def _identity_file(signer: Signer, folder: Path) -> str:

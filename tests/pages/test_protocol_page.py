@@ -78,8 +78,9 @@ async def test_streams_and_events_are_told_apart(api: httpx.AsyncClient, alice: 
     view = await page(api, PATH)
     section = view.section("operations")
     assert "Many items; at most 10 s between two. The caller asks for 4 ahead. It must not be repeated" in section
-    assert "guest calls, host answers. No answer." in section
+    assert "guest sends it to host. No answer." in section
     assert {"#operation-listen", "#operation-wave"} <= set(view.links())
+    assert "host-hit.json Ada is greeted host 3" in view.section("vectors") and "#try" not in view.links()
     assert "sandboxed code" in view.section("trust") and "treaty_handler_greeting:handler" in view.section("trust")
 
 
@@ -89,7 +90,7 @@ async def test_vectors_say_what_they_reach_and_miss(api: httpx.AsyncClient, alic
     assert "1 vector reaches 1 of 4 outcomes" in section
     assert "host greet success 403" in section
     assert "guest greet – success 403" in section
-    assert "host-hit.json Ada is greeted host 3" in section
+    assert "The vectors" not in section, "they are shown as conversations"
     assert "treaty_handler_greeting/vectors/host-hit.json" in section
 
 

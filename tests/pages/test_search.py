@@ -71,16 +71,16 @@ async def test_the_form_has_every_facet_and_keeps_what_was_chosen(browser: httpx
     offered = {
         attributes["name"]: attributes for tag in ("input", "select") for attributes in page.all(tag) if "name" in attributes
     }
-    assert offered.keys() == {"q", "topic", "namespace", *VALUES}
+    assert offered.keys() == {"q", "sort", "topic", "namespace", *VALUES}
     values = {attributes["value"] for attributes in page.all("option")}
     assert {value for facet in VALUES.values() for value in facet} < values
-    assert not [attributes for attributes in page.all("option") if "selected" in attributes]
+    assert [attributes["value"] for attributes in page.all("option") if "selected" in attributes] == [""], "the best match"
     labels = {attributes["for"] for attributes in page.all("label")}
     assert labels == {attributes["id"] for name, attributes in offered.items() if name != "q"}
     page = await shown(browser, q="product", topic="commerce", state="active", handler="none", namespace="alice.example")
     inputs = {attributes["name"]: attributes["value"] for attributes in page.all("input") if "name" in attributes}
     assert inputs == {"q": "product", "topic": "commerce", "namespace": "alice.example"}
-    assert [attributes["value"] for attributes in page.all("option") if "selected" in attributes] == ["active", "none"]
+    assert [attributes["value"] for attributes in page.all("option") if "selected" in attributes] == ["", "active", "none"]
     assert len(page.titles) == 1 and page.text("found") == "1 protocol"
     assert "open" in page.all("details")[0]
 

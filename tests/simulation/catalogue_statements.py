@@ -225,6 +225,17 @@ def decisions(view: View, *columns: list[Any]) -> list[Row]:
     return insert_all(view, "decisions", columns)
 
 
+@means("update protocols set pairs = 0 where topic = $1 and document in (select document from elections where topic = $1) "
+       "and pairs > 0",
+       "update protocols set pairs = used.pairs from unnest($3::bytea[], $4::bigint[]) as used (document, pairs) "
+       "where protocols.topic = $1 and protocols.index < $2 and protocols.document = used.document",
+       "update protocols set pairs = 0 where pairs > 0 and topic in ( select topic from decisions d where transcript = any($1) "
+       "and not exists (select from decisions later where later.topic = d.topic and later.index > d.index) )")  # fmt: skip
+def use(_: View, *_values: Any) -> list[Row]:
+    """The order of searches, which no other statement reads."""
+    return []
+
+
 @means("delete from elections where topic = $1 and state <> all($2)")
 def end_candidates(view: View, topic: str, names: list[str]) -> list[Row]:
     return _delete(view, "elections", lambda row: row["topic"] == topic and row["state"] not in names)
@@ -243,6 +254,12 @@ def elections(view: View, *columns: list[Any]) -> list[Row]:
 @means("select uri from protocols where topic = $1 and document = any($2)")
 def elected(view: View, topic: str, documents: list[bytes]) -> list[Row]:
     return [_part(row, "uri") for row in view.all("protocols") if row["topic"] == topic and row["document"] in documents]
+
+
+@means("select document, uri from protocols where topic = $1 and document = any($2) order by index")
+def named(view: View, topic: str, documents: list[bytes]) -> list[Row]:
+    rows = [row for row in view.all("protocols") if row["topic"] == topic and row["document"] in documents]
+    return [_part(row, "document", "uri") for row in sorted(rows, key=lambda row: row["index"])]
 
 
 @means("select uri from protocols where card = any($1) "

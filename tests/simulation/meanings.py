@@ -26,6 +26,7 @@ COMPUTED = (
     "delete from words where",
     "select p.*, e.state as elected",
     "select h.*, h.publisher = p.publisher as own",
+    "select d.base, d.uri",
 )
 
 

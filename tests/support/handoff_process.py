@@ -3,7 +3,7 @@
     python handoff_process.py sender|drain|receiver SENDER RECEIVER DATABASE-URL [RABBITMQ-URL]
 
 A receiver writes a row of the table `effect` for each message that it works on. A sender goes on until it is killed; `drain` only
-empties the sender's outbox.
+empties the sender's outbox. SIGTERM ends each as a supervisor does: with its blocks left in their order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from treaty_consensus.errors import Unavailable
 from treaty_handoff import Handling, HandoffAgent, Journal, Kind, PostgresBroker, Priority, RabbitBroker, build
 
-POISON = "End your process."
+POISON, LONG = "End your process.", "Work for a day."
 PAUSE = 0.02
 """Seconds between two messages, so that a run does not pile up thousands."""
 
@@ -64,11 +65,14 @@ async def send(agent: HandoffAgent, recipient: str) -> None:
 async def work(handling: Handling) -> None:
     """The effect: a row. The table admits rows that are equal, so that a second effect is seen.
 
-    A poisonous task ends the process.
+    A poisonous task ends the process, and a long one writes a line.
     """
     if handling.data["objective"] == POISON:
         os.kill(os.getpid(), signal.SIGKILL)
     await handling.connection.execute("insert into effect values ($1)", handling.message["metadata"]["message_id"])
+    if handling.data["objective"] == LONG:
+        print("WORKING", flush=True)
+        await asyncio.sleep(86_400)
 
 
 async def run(arguments: list[str]) -> None:
@@ -83,6 +87,10 @@ async def run(arguments: list[str]) -> None:
 
 
 async def main(arguments: list[str]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
     async def attempt() -> None:
         await run(arguments)
 
@@ -90,4 +98,5 @@ async def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1:]))
+    with suppress(asyncio.CancelledError):
+        asyncio.run(main(sys.argv[1:]))

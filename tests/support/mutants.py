@@ -1,5 +1,5 @@
-"""The mutants of `tests/mutants/*.toml`: each breaks one rule of the conformance page, or the answer to one threat of SECURITY.md
-(`threat-17`), in one line of the code.
+"""The mutants of `tests/mutants/*.toml`: each breaks one rule of the conformance page, the answer to one threat of SECURITY.md
+(`threat-17`), or an item of `treaty conform` (`conform`), in one line of the code.
 
     [[mutant]]
     rule = "000-18"
@@ -21,7 +21,7 @@ import msgspec
 from docs.generate.rules import SOURCES, rules_of
 from docs.generate.suite import all_tests
 
-THREAT = "threat-"
+THREAT, CONFORM = "threat-", "conform"
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests" / "mutants"
 PACKAGES = ("consensus", "client", "registry", "protocols")
@@ -70,13 +70,14 @@ def all_rules() -> list[str]:
 
 @cache
 def numbered_tests() -> dict[str, list[str]]:
-    """Return the pytest names of the tests of each rule, and of each threat that has a mutant. Without those of `interop`, which
-    need foreign packages, and of `faults`, which take minutes."""
-    by_rule: dict[str, list[str]] = {rule: [] for rule in (*all_rules(), *(mutant.rule for mutant in all_mutants()))}
+    """Return the pytest names of the tests of each rule, of each threat that has a mutant, and of the kit. Without those of
+    `interop`, which need foreign packages, and of `faults`, which take minutes."""
+    found: dict[str, list[str]] = {rule: [] for rule in (*all_rules(), *(mutant.rule for mutant in all_mutants()))}
     for test in all_tests():
         if not test.path.startswith(("interop/", "faults/")):
             numbers = [f"{source}-{number}" for source, number in rules_of(test.name)]
-            for rule in (*numbers, *(f"{THREAT}{number}" for number in test.threats)):
-                if rule in by_rule:
-                    by_rule[rule].append(f"tests/{test.path}::{test.name}")
-    return by_rule
+            kit = [CONFORM] if test.path.endswith("_conform.py") else []
+            for rule in (*numbers, *kit, *(f"{THREAT}{number}" for number in test.threats)):
+                if rule in found:
+                    found[rule].append(f"tests/{test.path}::{test.name}")
+    return found

@@ -191,6 +191,26 @@ def test_000_61_a_stale_destination_gets_the_call_once(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("age", [MAX_AGE, MAX_AGE + 1])
+def test_a_proof_that_ages_before_the_hello_is_renewed(tmp_path: Path, age: int) -> None:
+    async def main() -> None:
+        seller, customer = shop(tmp_path), buyer(tmp_path)
+        await buy(seller, customer)
+        fetched = len(seller.protocols.fetched)
+        async with meeting(seller) as wire:
+            await asyncio.sleep(1)  # the other side has looked at its protocols
+            for service in seller.agent.context.served.services.values():
+                assert isinstance(service.protocol, Published)
+                service.protocol = dataclasses.replace(service.protocol, seconds_old=age)
+            wire.send(structs.replace(meta_peers.source_hello(to=""), used_protocol_hash=HASH_2).format())
+            assert f'"usedProtocolHash":"{HASH_2}"' in str(await next_message(wire))
+            await asyncio.sleep(1)
+        # A young one is at hand: nothing is asked for it.
+        assert len(seller.protocols.fetched) == fetched + (age > MAX_AGE)
+
+    run(main())
+
+
 def test_000_61_a_changed_protocol_gets_the_call_anew(tmp_path: Path) -> None:
     async def main() -> None:
         customer = buyer(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,12 +13,15 @@ import pytest
 from aip_nodes import LOOPBACK, nodes
 from conforming import failures, others, outcomes
 
-from treaty_agent import OperationError
+from treaty_agent import Agent as TreatyAgent
+from treaty_agent import Identity, LocalProtocols, OperationError, Session
 from treaty_aip import Agent, SessionStatus, Tool
-from treaty_aip.conform import AGENT, GATEWAY, NODE, TOOL, Caller, Router, join
+from treaty_aip.conform import AGENT, GATEWAY, NODE, TOOL, Caller, Router, join, roles_at
 from treaty_aip.conform_desk import DESK_AGENT, DESK_TOOL, Desk
 from treaty_aip.stubs import aip_pb2, aip_pb2_grpc
 from treaty_io.conformance import Items
+
+AIP = Path(__file__).parents[2] / "protocols" / "aip" / "0.0.1"
 
 
 async def talking(agent: Agent) -> None:
@@ -40,6 +44,42 @@ async def test_the_items_hold_at_an_agent_and_a_tool_of_treaty() -> None:
         async with grpc.aio.insecure_channel(tool.address) as channel:
             assert others(await outcomes(TOOL, Caller(channel, "add", {"a": "1", "b": "2"}))) == {}
         answering.cancel()
+
+
+@pytest.mark.deep
+async def test_the_items_hold_at_a_peer_of_treaty_in_a_session(tmp_path: Path) -> None:
+    protocols = LocalProtocols([AIP])
+    uri, sessions = protocols.uri("aip"), list[Session]()
+
+    async def inquiry(message: dict[str, Any]) -> None:
+        if message.get("message_id"):
+            answer = {"session_id": message["session_id"], "sender_id": "a", "receiver_id": message["sender_id"]}
+            with suppress(OperationError):  # the session has ended meanwhile
+                await sessions[-1].call("submit_feedback", message={**answer, "content": [{"text": "Heard."}]})
+
+    async def feedback(message: dict[str, Any]) -> None: ...
+
+    async def process_request(request: dict[str, Any]) -> dict[str, Any]:
+        return {"content": [{"text": "Done."}]}
+
+    async with TreatyAgent(Identity.create(), protocols, home=tmp_path) as agent:
+        for function in (inquiry, feedback, process_request):
+            agent.provides(uri, role="peer")(function)
+
+        @agent.on_session(uri, role="peer")
+        async def keep(session: Session) -> None:
+            sessions.append(session)
+            await session.wait_ended()
+
+        async with agent.listen("127.0.0.1", 0) as port:
+            url = f"ws://127.0.0.1:{port}"
+            async with Desk("127.0.0.1").serving(0) as desk, roles_at(url, desk, "a", "t", {}, 5, uri=uri) as roles:
+                assert [role for role, _, _ in roles] == ["agent", "tool"]
+                found = {
+                    name: each for _, items, peer in roles for name, each in (await outcomes(items, peer, seconds=5)).items()
+                }
+    assert failures(found) == set(), others(found)
+    assert set(others(found)) == {"receiver", "failure"}
 
 
 async def test_the_items_hold_at_a_gateway_of_treaty() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from functools import partial
 from typing import Any
 
@@ -340,6 +341,39 @@ async def test_003_73_an_owner_sets_the_bounds_of_a_gateway() -> None:
             await third.register_to_gateway(small.address)
         assert status_of(error) == 429
         assert sorted(small.get_registered_nodes()) == ["a", "b"]
+
+
+async def test_003_73_too_many_calls_at_once_are_told_of_a_limit() -> None:
+    """Of more than 1,000 calls that no loop has taken yet, gRPC drops some without a reason."""
+    async with nodes() as made:
+        flooded = await made.agent("a", bounds=Bounds(calls=8))
+        async with grpc.aio.insecure_channel(flooded.address) as channel:
+            call_agent = channel.stream_stream("/grpc_service.AgentService/CallAgent")
+            calls = [call_agent() for _ in range(1_500)]
+            # Some have a place, and wait for their first message.
+            told_of = [(await code).name for code in itertools.islice(asyncio.as_completed(map(_code, calls)), 1_490)]
+            assert {*told_of} <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+            for call in calls:
+                call.cancel()
+
+
+async def _code(call: Any) -> Any:
+    return await call.code()
+
+
+async def test_003_72_a_stream_dropped_during_a_write_blames_no_peer() -> None:
+    nothing_waits = [(f"grpc.server.max_pending_requests{name}", 0) for name in ("", "_hard_limit")]
+    server = grpc.aio.server(options=nothing_waits)
+    address = f"127.0.0.1:{server.add_insecure_port(LOOPBACK)}"
+    await server.start()
+    try:
+        async with nodes() as made:
+            agent = await made.agent("a")
+            sessions = [await begin(agent, "b", address=address) for _ in range(50)]
+            reasons = {told(await agent.receive_feedback(session, "b"))[1].partition(":")[0] for session in sessions}
+            assert "UNAVAILABLE" in reasons and "INTERNAL" not in reasons
+    finally:
+        await server.stop(None)
 
 
 async def test_003_09_a_dict_is_a_text_of_json() -> None:

@@ -40,6 +40,8 @@ class Simulated(CallingSession):
         self.host: HandlerHost | None = None
         self.steps: asyncio.Queue[Step] = asyncio.Queue()
         self.outcomes: list[bool] = []
+        self.has_room = asyncio.Event()
+        self.has_room.set()
         self.table = CallTable(self)
 
     @property
@@ -50,7 +52,7 @@ class Simulated(CallingSession):
         self.steps.put_nowait(step)
 
     async def wait_writable(self) -> None:
-        pass
+        await self.has_room.wait()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         raise AssertionError("no handler of these tests has a fault")
@@ -130,6 +132,27 @@ async def simulated() -> AsyncIterator[Simulated]:
             await running
         assert simulated.host is not None
         await simulated.host.close()
+
+
+async def test_one_call_at_a_time_has_room_and_passes_its_turn_on() -> None:
+    async with simulated() as session:
+        session.has_room.clear()
+        calls = [asyncio.ensure_future(session.table.make("count", {})) for _ in range(3)]
+        await session.quiet()
+        calls[0].cancel()
+        await session.quiet()
+        assert session.said() == []
+        session.has_room.set()
+        await asyncio.sleep(0)  # the second one is woken
+        session.has_room.clear()
+        await session.quiet()
+        assert session.said() == ["count 2"]
+        session.has_room.set()
+        await session.quiet()
+        assert session.said() == ["count 2", "count 3"]
+        for number, call in enumerate(calls[1:], 2):
+            await session.received(type="end", id=str(number), value=number)
+            assert await call == number
 
 
 async def test_a_stream_that_has_begun_is_not_issued_again() -> None:

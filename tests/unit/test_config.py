@@ -175,11 +175,15 @@ def test_the_policy_comes_from_its_own_file(tmp_path: Path) -> None:
     assert AgentConfig.load(tmp_path).policy == Policy(["did:wba:a.example"], report=True)
 
 
-def test_an_agent_with_negotiators_waits_longer_by_default(tmp_path: Path) -> None:
+def test_000_34_an_agent_waits_longer_where_a_model_writes(
+    tmp_path: Path,
+) -> None:
     text = "[timeouts]\nidle = 9\nreply = 7\n"
     plain, patient = load(tmp_path, text).timeouts, load(tmp_path, text, negotiates=True).timeouts
-    assert plain == SessionTimeouts(idle=9, reply=7)
+    assert plain == SessionTimeouts(idle=9, reply=7) and plain is not None and plain.code == 15
     assert patient == dataclasses.replace(PATIENT, idle=9, reply=7)
+    chosen = load(tmp_path, "[timeouts]\ncode = 15\n", negotiates=True).timeouts
+    assert chosen is not None and chosen.code == 15
 
 
 # The agent

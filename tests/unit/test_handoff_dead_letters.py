@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from handoff_process import POISON
+from handoff_process import LONG, POISON
 from handoffs import DATA, Inbox, World, until, world
 from rabbitmq_server import RabbitServer
 
@@ -19,6 +19,8 @@ from treaty_handoff.dead_letters import BEGINNINGS
 from treaty_handoff.envelopes import envelope
 from treaty_handoff.journal import Journal
 
+DRAIN = 10
+"""Seconds after SIGTERM in which a container is killed."""
 PROGRAM = Path(__file__).parents[1] / "support" / "handoff_process.py"
 TASK, STATUS = Kind.TASK_TRANSFER, Kind.STATUS_UPDATE
 
@@ -84,6 +86,41 @@ async def test_a_lethal_message_is_set_aside_and_can_return(bare: tuple[World, l
     await feedback.wait(3)
     assert feedback.statuses == ["FAILED", "COMPLETED", "COMPLETED"]
     assert await repaired.set_aside() == {support: 0}
+
+
+@pytest.mark.sample(1)
+async def test_004_08_and_22_a_killed_receiver_loses_nothing(
+    bare: tuple[World, list[str]],
+) -> None:
+    made, urls = bare
+    desk, support = await made.agent("desk"), made.name("support")
+    await made.run(desk)
+    async with made.journals[desk.name].transaction() as transaction:
+        await transaction.connection.execute("create table effect (message_id text not null)")
+    task = made.message(TASK, "desk", "support", data={**DATA[TASK], "objective": LONG})
+    await desk.send(task)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, PROGRAM, "receiver", desk.name, support, *urls, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"WORKING\n"
+        process.terminate()
+        async with asyncio.timeout(DRAIN):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    async with made.journals[desk.name].transaction() as transaction:
+        assert await transaction.connection.fetch("select * from effect") == []
+        # An orderly end is no attempt that failed.
+        assert not await transaction.connection.fetchval("select sum(times) from handoff_begun where queue = $1", support)
+    again = await made.agent("support")
+    done = Inbox(again, TASK)
+    await made.run(again)
+    assert await done.wait() == [task]
 
 
 @pytest.mark.sample(1)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from handoffs import DATA
 
-from treaty_handler import Effect, Invoke, Opened, PeerJoined, Persist, Received, Result, Send
+from treaty_handler import Effect, Invoke, Opened, PeerJoined, PeerLost, Persist, Received, Result, Send
 from treaty_handoff import Kind, Message, build
 from treaty_handoff.handler import handler
 from treaty_sandbox.validation import MAX_SNAPSHOT
@@ -124,6 +124,29 @@ def test_the_ids_leave_room_in_the_snapshot() -> None:
         other["metadata"]["timestamp"] = "2023-10-27T11:30:00.000Z"
         side.handle(Received(peer=PEER, stream="", data=json.dumps(other).encode(), at=side.at))
     assert 48 * 1024 < len(side.session.snapshot()) <= MAX_SNAPSHOT
+
+
+@pytest.mark.threat(374)
+def test_004_22_agents_that_fill_a_broker_leave_room_for_others() -> None:
+    """One agent has a half of the room, the next one a quarter. All that claim their DIDs are one agent."""
+    side, names = Side("broker"), ("ben", "anna", "cleo", "dora", "claim1", "claim2")
+    peers = {name: f"did:example:{name}" for name in names}
+    for name, peer in peers.items():
+        side.handle(PeerJoined(peer=peer, role="member", is_proved=not name.startswith("claim"), at=side.at))
+        side.receive(message(Kind.NOTIFICATION, sender=name, recipient="broker", data={"event": "JOIN"}), peer)
+    side.handle(PeerLost(peer=peers["ben"], at=side.at))
+
+    def fill(name: str) -> int:
+        """Send messages to the absent member until one has no room. Return how many were accepted."""
+        for number, given in enumerate(later(100, sender=name, summary="x" * 400)):
+            before = side.session.snapshot()
+            if reports(side.receive(given, peers[name])) != ["ACCEPTED"]:
+                assert json.loads(side.session.snapshot())["waiting"] == json.loads(before)["waiting"]
+                return number
+        raise AssertionError
+
+    accepted = [fill(name) for name in names[1:]]
+    assert accepted[0] >= 2 * accepted[1] - 1 >= 4 * accepted[2] - 3 > 0 and accepted[3] > 0 == accepted[4]
 
 
 @pytest.mark.threat(241)

@@ -312,6 +312,7 @@ async def test_a_url_is_fetched_by_the_rules_for_strangers(tmp_path: Path) -> No
         "/pets.json": json.dumps(PETSTORE).encode(),
         "/moved": b"elsewhere",
         "/large": b" " * (MAX_SOURCE + 1),
+        "server/discover": b"",
         "initialize": begun,
         "notifications/initialized": b"",
         "tools/list": listed,
@@ -325,11 +326,19 @@ async def test_a_url_is_fetched_by_the_rules_for_strangers(tmp_path: Path) -> No
         for place in ("https://pets.example/moved", "https://pets.example/large"):
             with pytest.raises(TreatyError):
                 await read_source("openapi", place, network)
-        assert requests == ["/pets.json", "initialize", "notifications/initialized", "tools/list", "/moved", "/large"]
+        assert requests == [
+            "/pets.json",
+            "server/discover",
+            "initialize",
+            "notifications/initialized",
+            "tools/list",
+            "/moved",
+            "/large",
+        ]
         # Neither without encryption nor at an address of this machine, which only `--resolve` may name.
         for place in ("http://pets.example/pets.json", "https://127.0.0.1/pets.json", "https://localhost/pets.json"):
             with pytest.raises(TreatyError):
                 await read_source("openapi", place, network)
-        assert len(requests) == 6
+        assert len(requests) == 7
     with pytest.raises(NotFound, match="No such file"):
         await read_source("openapi", str(tmp_path / "none.json"), network)

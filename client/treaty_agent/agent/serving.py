@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from ..sessions.operations import Function
     from ..sessions.session import Session
     from ..sessions.shared_session import SharedSession
-    from ..transport.application import Application
+    from ..transport.application import Application, Door
     from ..transport.connection import Connection
-    from ..transport.door import Door
 
 _F = TypeVar("_F", bound="Function")
 _M = TypeVar("_M", bound="Middleware")

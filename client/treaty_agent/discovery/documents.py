@@ -32,8 +32,7 @@ from treaty_io.codes import AgentCode, DiscoveryCode
 from treaty_io.identity import Identity
 from treaty_io.identity.key_binding import b64url_encode
 
-from ..transport.application import StaticDocument
-from ..transport.door import Door
+from ..transport.application import Door, StaticDocument
 
 CACHE_CONTROL = "public, max-age=60"
 """For all documents but that of a DID, which caches must revalidate: a removed key must not live longer in them."""

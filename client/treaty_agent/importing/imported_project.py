@@ -26,7 +26,7 @@ from treaty_client.protocols.project import DOCUMENT, MANIFEST, load_project
 from treaty_client.protocols.project_file import MAX_LICENCE, TOML
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Refused, TreatyError
-from treaty_consensus.handler import VECTORS, HandlerPackage, encode_manifest, parse_manifest
+from treaty_consensus.handler import VECTORS, HandlerPackage, Manifest, encode_manifest, parse_manifest
 from treaty_consensus.handler.manifest import MAX_OPERATIONS
 from treaty_handler import Value
 from treaty_io.codes import RpcCode
@@ -83,6 +83,11 @@ class ImportedProject:
             reasons = "; ".join(map(str, self.omissions[:3]))
             fault = f"The description has no operation that can be imported. {one_line(reasons, 400)}".rstrip(" .")
             raise Refused(RpcCode.ANSWER, f"{fault}.", fix="Begin with: treaty new FOLDER")
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest of the protocol, with a URI of no registry."""
+        return parse_manifest(encode_manifest(manifest_of(self._entries), _URI, "0" * 64))
 
     async def write(self, folder: Path) -> ImportResult:
         """Write the project. It passes `check_project`, or no file is written. Raises `Conflict` (`system.exists`) and `Refused`

@@ -13,7 +13,7 @@ from typing import Any
 from treaty_consensus.errors import Malformed, TreatyError
 from treaty_io.codes import RpcCode
 
-from ..rpc.mcp import VERSION, read_tool
+from ..rpc.mcp import STATELESS, read_tool
 from .decoding import decode_description
 from .description import ImportedDescription, ImportedOperation, Inexpressible, Omission
 from .found_operations import FoundOperations
@@ -46,7 +46,7 @@ class McpReader:
         operations.check_wishes()
         if page.get("nextCursor"):
             operations.omissions.append(Omission("the next page", "only one page was read"))
-        return ImportedDescription(f"MCP {VERSION}", "", "", "", "", tuple(operations.operations), tuple(operations.omissions))
+        return ImportedDescription(f"MCP {STATELESS}", "", "", "", "", tuple(operations.operations), tuple(operations.omissions))
 
 
 def tool_operation(tool: Any, name: str, place: str, budget: SchemaBudget) -> tuple[ImportedOperation, list[str]]:

@@ -18,6 +18,7 @@ from treaty_io.network.hosts import Network
 
 from ..rpc.exchange import RpcExchange
 from ..rpc.mcp import McpSession
+from ..rpc.mcp_endpoint import McpEndpoint
 from .agent_card import AgentCardReader
 from .decoding import MAX_SOURCE
 from .description import ImportedDescription
@@ -45,7 +46,7 @@ async def _fetched(kind: str, url: str, network: Network) -> bytes:
     if kind != "mcp":
         reply = await exchange.send("GET", url, b"", {"Accept": "application/json, application/yaml, */*"}, limit=MAX_SOURCE)
         return reply.body
-    session = McpSession(url, exchange)
+    session = McpSession(McpEndpoint(url, exchange))
     try:
         return msgspec.json.encode({"tools": await session.listed()})
     finally:

@@ -20,6 +20,7 @@ from treaty_io.codes import RpcCode
 
 from .exchange import RpcExchange
 from .mcp import McpSession
+from .mcp_endpoint import McpEndpoint
 from .methods import MAX_METHODS, RemoteMethod
 from .openrpc import parse_openrpc
 
@@ -27,8 +28,8 @@ from .openrpc import parse_openrpc
 class RemoteMethods:
     """The methods of some interfaces. For one event loop; use `async with`, or `aclose` it."""
 
-    def __init__(self, interfaces: Sequence[RemoteInterface], exchange: RpcExchange) -> None:
-        """Send nothing yet."""
+    def __init__(self, interfaces: Sequence[RemoteInterface | McpSession], exchange: RpcExchange) -> None:
+        """Send nothing yet. `interfaces`: as a description has them, or sessions, which end with this object."""
         self._interfaces, self._exchange = tuple(interfaces), exchange
         self._methods: dict[str, tuple[RemoteMethod, McpSession | None]] = {}
         self._sessions: list[McpSession] = []
@@ -86,14 +87,14 @@ class RemoteMethods:
             params: object = dict(arguments)
             if method.order is not None:
                 params = [arguments[one] for one in method.order if one in arguments]
-            result, _ = await self._exchange.call(method.url, method.name, params, {})
+            result = await self._exchange.call(method.url, method.name, params, {})
         method.check_result(result)
         return result
 
-    async def _load(self, interface: RemoteInterface) -> None:
+    async def _load(self, interface: RemoteInterface | McpSession) -> None:
         session = None
-        if interface.kind == "mcp":
-            session = McpSession(interface.url, self._exchange)
+        if isinstance(interface, McpSession) or interface.kind == "mcp":
+            session = interface if isinstance(interface, McpSession) else McpSession(McpEndpoint(interface.url, self._exchange))
             # Before the first request: a session that fails half-way must be ended, too.
             self._sessions.append(session)
             tools = await session.tools()

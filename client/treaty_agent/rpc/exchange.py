@@ -1,6 +1,6 @@
 """Send JSON-RPC 2.0 requests over HTTP to the hosts of strangers, with bounds and signatures.
 
-- `https` only, to a named host with a public address, which is the one used; no redirects.
+- `https` only, to a named host with a public address, which is the one used; no redirects. `loopback` allows this machine too.
 - An answer has at most 1 MiB and arrives within the time of `treaty_io.network.exchange`. It is JSON, or a stream of events that
   ends.
 - Each request is signed as the caller's DID, if a signer is given. Nothing is repeated: a method may have effects.
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -27,14 +28,35 @@ from ..transport.http import Sign
 # As one message of a session.
 MAX_ANSWER = 1024 * 1024
 _ACCEPT = "application/json, text/event-stream"
+_LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
+# An error of JSON-RPC may come with them (MCP 2026-07-28, "Transports").
+_EXPLAINED = frozenset((400, 404, 405, 406, 409, 422))
+
+
+class RpcAnswer(NamedTuple):
+    """An answer: `result`, or the `error` object. `headers`: of the HTTP answer; empty on a pipe."""
+
+    result: Any
+    error: dict[str, Any] | None = None
+    headers: Mapping[str, str] = {}
+
+    def value(self, method: str) -> Any:
+        """Return the result. Raises `Refused` (`rpc.error`) for an error."""
+        if self.error is None:
+            return self.result
+        code, message = printable(str(self.error.get("code", "?")), 20), printable(str(self.error.get("message", "")), 300)
+        raise Refused(RpcCode.ERROR, f"{printable(method, 80)} failed at the agent, with code {code}: {message or 'no message'}")
 
 
 class RpcExchange:
     """Requests to any host. For one event loop. It keeps no connection open."""
 
-    def __init__(self, network: Network, *, sign: Sign | None = None, lookup: Lookup | None = None) -> None:
-        """Send nothing yet. `sign`: returns the headers that prove the caller; None for anonymous requests."""
-        self._network, self._sign, self._lookup = network, sign, lookup
+    def __init__(
+        self, network: Network, *, sign: Sign | None = None, lookup: Lookup | None = None, loopback: bool = False
+    ) -> None:
+        """Send nothing yet. `sign`: returns the headers that prove the caller; None for anonymous requests. `loopback`: whether a
+        URL may name this machine, by http too."""
+        self._network, self._sign, self._lookup, self._loopback = network, sign, lookup, loopback
         self._guard = EgressGuard(network, other_ports=True)
         self._ids = itertools.count(1)
 
@@ -46,20 +68,37 @@ class RpcExchange:
         reply = await self.send("GET", url, b"", {"Accept": "application/json"}, limit=MAX_BODY)
         return decoded(reply.body, url)
 
-    async def call(self, url: str, method: str, params: object, headers: Mapping[str, str]) -> tuple[Any, httpx.Headers]:
-        """Call a method; return the result, and the header fields of the answer.
+    async def call(self, url: str, method: str, params: object, headers: Mapping[str, str]) -> Any:
+        """Call a method and return its result. Raises `Refused` (`rpc.error`) for an error that the agent answered, and the
+        errors of `ask`."""
+        return (await self.ask(url, method, params, headers)).value(method)
 
-        Raises `Refused` (`rpc.error`) for an error that the agent answered, `Malformed` (`rpc.answer`), and the errors of `send`.
-        """
+    async def ask(self, url: str, method: str, params: object, headers: Mapping[str, str]) -> RpcAnswer:
+        """Call a method and return the answer. Raises `Malformed` (`rpc.answer`), and the errors of `send`."""
         number = next(self._ids)
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        reply = await self.send("POST", url, body, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
-        for answer in _answers(reply, url):
-            if isinstance(answer, dict) and answer.get("id") == number and ("result" in answer) != ("error" in answer):
-                if "error" in answer:
-                    raise _error(answer["error"], method)
-                return answer["result"], reply.headers
+        reply = await self._reply(url, body, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
+        is_refusal = reply.status in _EXPLAINED
+        try:
+            answers = _answers(reply, url)
+        except Malformed as error:
+            raise _refusal(url, reply.status) if is_refusal else error from error
+        for answer in answers:
+            # A server that could not read the request cannot repeat its id.
+            if isinstance(answer, dict) and (answer.get("id") == number or (is_refusal and answer.get("id") is None)):
+                if "error" in answer and "result" not in answer:
+                    fault = answer["error"]
+                    return RpcAnswer(None, fault if isinstance(fault, dict) else {}, reply.headers)
+                if "result" in answer and "error" not in answer and not is_refusal:
+                    return RpcAnswer(answer["result"], None, reply.headers)
+        if is_refusal:
+            raise _refusal(url, reply.status)
         raise Malformed(RpcCode.ANSWER, f"{url} did not answer the request for {printable(method, 80)}.")
+
+    async def post(self, url: str, message: bytes, headers: Mapping[str, str]) -> tuple[list[Any], Mapping[str, str]]:
+        """Post a message as it is; return all messages of the answer, and its headers. Raises as `ask`."""
+        reply = await self._reply(url, message, {"Content-Type": "application/json", "Accept": _ACCEPT, **headers})
+        return (_answers(reply, url) if reply.body else []), reply.headers
 
     async def notify(self, url: str, method: str, headers: Mapping[str, str]) -> None:
         """Send a notification. Raises the errors of `send`."""
@@ -72,9 +111,20 @@ class RpcExchange:
         Raises `Unauthorized` (`rpc.unauthorized`), `TooLarge` (`rpc.answer`), `Unavailable` (`rpc.unreachable`,
         `network.deadline`), `Malformed` (`egress.answer`), and the errors of `EgressGuard.check_url` and `strangers_network`.
         """
-        url = str(self._guard.check_url(url))
-        # A description may name any host, so its address is looked up once, must be public, and is the one that is used.
-        network = await strangers_network(self._network, url, lookup=self._lookup)
+        reply = await self._exchange(method, url, body, headers, limit)
+        if not 200 <= reply.status <= 299:
+            raise _refusal(url, reply.status)
+        return reply
+
+    async def _reply(self, url: str, body: bytes, headers: Mapping[str, str]) -> HttpReply:
+        """Post a request, and return an answer with a status of success or one that an error of JSON-RPC may have."""
+        reply = await self._exchange("POST", url, body, headers, MAX_ANSWER)
+        if not 200 <= reply.status <= 299 and reply.status not in _EXPLAINED:
+            raise _refusal(url, reply.status)
+        return reply
+
+    async def _exchange(self, method: str, url: str, body: bytes, headers: Mapping[str, str], limit: int) -> HttpReply:
+        url, network = await self._checked(url)
         proof = self._sign(method, url, body) if self._sign else {}
         try:
             # A client for each request: its pool must not outlive the check of the address.
@@ -89,11 +139,26 @@ class RpcExchange:
                 f"{url} refuses the caller with status {reply.status}.",
                 fix="Use an identity whose DID has a document (did:wba); a did:key cannot be resolved by every server.",
             )
-        if not 200 <= reply.status <= 299:
-            raise Unavailable(RpcCode.UNREACHABLE, f"{url} answered with status {reply.status}.")
         if not reply.whole:
             raise TooLarge(RpcCode.ANSWER, f"{url} answered with more than {limit} bytes.")
         return reply
+
+    async def _checked(self, url: str) -> tuple[str, Network]:
+        """Return the URL in one spelling, and the network that reaches its checked address."""
+        if self._loopback and is_loopback(url):
+            return url, self._network
+        url = str(self._guard.check_url(url))
+        # A description may name any host, so its address is looked up once, must be public, and is the one that is used.
+        return url, await strangers_network(self._network, url, lookup=self._lookup)
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether a URL of http or https names this machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and parts.hostname in _LOOPBACK and parts.username is None
 
 
 def decoded(body: bytes, url: str) -> Any:
@@ -118,8 +183,5 @@ def _answers(reply: HttpReply, url: str) -> list[Any]:
     return answers
 
 
-def _error(error: object, method: str) -> Refused:
-    code, message = "?", "no message"
-    if isinstance(error, dict):
-        code, message = printable(str(error.get("code")), 20), printable(str(error.get("message")), 300)
-    return Refused(RpcCode.ERROR, f"{printable(method, 80)} failed at the agent, with code {code}: {message}")
+def _refusal(url: str, status: int) -> Unavailable:
+    return Unavailable(RpcCode.UNREACHABLE, f"{url} answered with status {status}.")

@@ -38,9 +38,8 @@ from ..authentication.request_signing import RequestSigner, RequestVerifier
 from ..discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
 from ..transport import reconnect
 from ..transport.agora import AgoraProtocol
-from ..transport.application import Application, Intake, StaticDocument
+from ..transport.application import Application, Door, Intake, StaticDocument
 from ..transport.connection import Connection, next_message
-from ..transport.door import Door
 from ..transport.parting import SessionParting
 from ..transport.secure import SecureConnection
 from .agreements import AgreementCache

@@ -8,12 +8,13 @@ header opens no session: only browsers send it, and a web page must not use an a
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote
 
 import msgspec
@@ -32,7 +33,6 @@ from treaty_io.network.turns import asker_at, asking_for
 from .agora import CONVERSATIONS, Agora, AgoraProtocol
 from .asgi_websocket import AsgiWebSocket
 from .connection import Connection
-from .door import Door
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
 from .http_server import HttpResponse, ServedSession, SessionGone, Sessions
 from .memory import MemoryConnection
@@ -103,6 +103,23 @@ class Intake:
         for stop in self._stops:
             stop()
         self._stops.clear()
+
+
+class Door(ABC):
+    """Answers POST requests at one path. `path`: below the root of the application. `card`: the members of its interface in the
+    agent card, beside `url`; none without a place in the card."""
+
+    path: ClassVar[str]
+    card: ClassVar[Mapping[str, str]] = {}
+
+    @abstractmethod
+    async def answer(self, application: Application, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Answer a request whose body is read. The application has counted it, and refused web pages. Raises `TreatyError` before
+        the answer has begun."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End the work of earlier requests. Called when the application ends; safe to repeat."""
 
 
 class Application:

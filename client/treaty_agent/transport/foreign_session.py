@@ -38,10 +38,6 @@ def _object(data: str | bytes) -> dict[str, Any]:
     return {}
 
 
-def newnew_name() -> str:
-    return f"conform-{uuid.uuid4().hex[:12]}"
-
-
 def foreign_socket(url: str) -> Any:
     """Return the context manager of a WebSocket to a peer."""
     return connect(url, **SOCKET)
@@ -89,22 +85,29 @@ class ForeignSession:
         """Send a message; bytes as they are."""
         data = message if isinstance(message, bytes) else json.dumps(message).encode()
         self._peer.sent = f"{self._peer.sent}{data.decode(errors='replace')}\n"[-4_000:]
+        await self.send_bytes(data)
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send the bytes of a message, without evidence."""
         await self._socket.send(_APPLICATION + data)
+
+    async def hear_bytes(self) -> bytes:
+        """Return the bytes of the next message of the application."""
+        while isinstance(data := await self._socket.recv(), str) or data[:1] != _APPLICATION:
+            pass
+        return bytes(data[1:])
 
     async def hear(self) -> dict[str, Any]:
         """Return the next message. A round is answered, unless this side is not idle."""
-        while True:
-            data = await self._socket.recv()
-            if isinstance(data, str) or data[:1] != _APPLICATION:
-                continue
-            message = _object(data)
-            self._peer.came = f"{self._peer.came}{data[1:].decode(errors='replace')}\n"[-4_000:]
-            self.heard = [*self.heard, message][-1_000:]
-            if message.get("type") == "run":
-                self.rounds.append(message.get("round", 0))
-                if self.is_idle:
-                    await self.say({"type": "state", "round": message.get("round", 0), "idle": True, "error": ""})
-            return message
+        data = await self.hear_bytes()
+        message = _object(data)
+        self._peer.came = f"{self._peer.came}{data.decode(errors='replace')}\n"[-4_000:]
+        self.heard = [*self.heard, message][-1_000:]
+        if message.get("type") == "run":
+            self.rounds.append(message.get("round", 0))
+            if self.is_idle:
+                await self.say({"type": "state", "round": message.get("round", 0), "idle": True, "error": ""})
+        return message
 
     async def request(self, **request: Any) -> dict[str, Any]:
         """Send a request with an id, and return its answer."""

@@ -42,9 +42,8 @@ from treaty_io.network.turns import asker_at
 from treaty_io.task_set import TaskSet
 
 from .agora import AgoraProtocol
-from .application import Application, Authenticate, Intake, StaticDocument
+from .application import Application, Authenticate, Door, Intake, StaticDocument
 from .connection import Connection
-from .door import Door
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, WebSocketConnection
 
 # Connections that the kernel accepts while the loop is busy; a burst of sessions must not meet refusals.

@@ -238,6 +238,7 @@ class RegistryClient:
         signed: str = "",
         coverage: str = "",
         handler: str = "",
+        sort: str = "",
         limit: int = 20,
         cursor: str = "",
     ) -> Page:
@@ -245,7 +246,7 @@ class RegistryClient:
 
         It is for display: nothing of it is proved.
 
-        docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`.
+        docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`, and those of `sort`.
         """
         facets = {
             "state": state,
@@ -255,7 +256,7 @@ class RegistryClient:
             "coverage": coverage,
             "handler": handler,
         }
-        params = {"q": q, "topic": topic, **facets, "limit": str(limit), "cursor": cursor}
+        params = {"q": q, "topic": topic, **facets, "sort": sort, "limit": str(limit), "cursor": cursor}
         return await self._json("/protocols", Page, {name: value for name, value in params.items() if value})
 
     async def record(self, uri: ProtocolUri) -> dict[str, object]:

@@ -31,7 +31,7 @@ class Testimony(Reply, frozen=True):
 
 
 class Summary(Reply, frozen=True):
-    """A protocol in a list. `hash`: its document's; `election`: its state in its topic, if it has one."""
+    """A protocol in a list. `hash`: its document's; `election`: its state in its topic, or None; `pairs`: its proved use."""
 
     uri: str
     topic: str
@@ -42,6 +42,7 @@ class Summary(Reply, frozen=True):
     summary: str = ""
     tags: tuple[str, ...] = ()
     election: str | None = None
+    pairs: int = 0
 
 
 class SearchResult(Summary, frozen=True):

@@ -14,10 +14,12 @@ import msgspec
 
 from treaty_client.authoring.coverage import Coverage, measure_coverage
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler import MANIFEST_NAME, HandlerPackage, read_wheel
 from treaty_consensus.handler.comparison import OperationView, operation_views
 from treaty_handler import Call, Item, Result
 from treaty_sandbox.vectors import Vector, parse_vector
+
+from .conversations import Conversation, conversations
 
 # Cut rather than refused: a page shows the beginning, and the package holds the rest. Together with the caps of a manifest they
 # keep a result below `content_worker.MAX_READING`.
@@ -28,6 +30,7 @@ MAX_ITEMS = 3
 MAX_JSON = 1_200
 MAX_FORMS = 2_400
 MAX_TITLE = 200
+MAX_SOURCE = 24_000
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -84,7 +87,8 @@ class PackageFile(msgspec.Struct, frozen=True):
 
 class PackageView(msgspec.Struct, frozen=True):
     """The contents of a package. `vector_count`, `file_count`: also of those that are cut. `fault`: why vectors are
-    missing, or empty. `cells`, `reached`: the outcomes that vectors should reach, and those that they do."""
+    missing, or empty. `cells`, `reached`: the outcomes that vectors should reach, and those that they do. `conversations`,
+    `source`: of a protocol without code, its vectors, and the JSON of its operations, roles and forms, empty if it is long."""
 
     uri: str
     document: str
@@ -100,6 +104,8 @@ class PackageView(msgspec.Struct, frozen=True):
     files: list[PackageFile]
     file_count: int
     fault: str
+    conversations: list[Conversation] = []
+    source: str = ""
 
 
 def read_package(filename: str, wheel: bytes) -> PackageView:
@@ -131,7 +137,17 @@ def read_package(filename: str, wheel: bytes) -> PackageView:
         files=[PackageFile(name, len(content)) for name, content in sorted(package.files.items())[:MAX_FILES]],
         file_count=len(package.files),
         fault=fault,
+        conversations=conversations(manifest, vectors) if package.is_declarative else [],
+        source=_source(package) if package.is_declarative else "",
     )
+
+
+def _source(package: HandlerPackage) -> str:
+    """Return the members of the manifest by which messages are read, as compact JSON, or "" where a page would be too long."""
+    manifest = json.loads(package.files[f"{package.package}/{MANIFEST_NAME}"])
+    members = {name: manifest[name] for name in ("operations", "roles", "messages")}
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= MAX_SOURCE else ""
 
 
 def _vectors(package: HandlerPackage) -> tuple[list[Vector], str]:

@@ -47,10 +47,12 @@ if TYPE_CHECKING:
 MAX_HANDLERS = 64
 MAX_MATCHES = 100
 MAX_VERSIONS = 1_000
+MAX_DERIVED = 32
+"""Protocols that a record names as derived from it, as in the migration 0015: the oldest, which later ones cannot crowd out."""
 
 ELECTED = "left join elections e on (e.topic, e.document) = (p.topic, p.document)"
 SUMMARY = (
-    "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, e.state as elected "
+    "select p.uri, p.topic, p.title, p.summary, p.tags, p.document, p.publisher, p.state, p.index, p.pairs, e.state as elected "
     "from protocols p " + ELECTED
 )
 VERSIONS = f"{SUMMARY} where p.namespace = $1 and p.name = $2 order by p.index desc limit $3"
@@ -67,6 +69,11 @@ select h.*, h.publisher = p.publisher as own from protocols p cross join lateral
   union all
   (select * from handlers where uri = p.uri and publisher <> p.publisher and index < $2 order by index limit $3)
 ) h where p.uri = any($1)
+"""
+# The index of bases gives them in this order.
+_DERIVED = """
+select d.base, d.uri from unnest($1::text[]) as of (base)
+cross join lateral (select base, uri from protocols where base = of.base order by index limit $2) d
 """
 _SHA256 = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _SHA1 = re.compile(r"[0-9a-f]{40}")
@@ -178,10 +185,13 @@ async def _stored_records(connection: AnyConnection, uris: list[str]) -> Mapping
 async def fetch_records(connection: AnyConnection, uris: list[str]) -> Mapping[str, Record]:
     """Return the records of the published ones among `uris`, made from the tables."""
     handlers: defaultdict[str, list[HandlerView]] = defaultdict(list)
+    derived: defaultdict[str, list[str]] = defaultdict(list)
     rows = await connection.fetch(_RECORD, uris)
+    for base, uri in await connection.fetch(_DERIVED, uris, MAX_DERIVED):
+        derived[base].append(uri)
     for row in await fetch_handlers(connection, uris, canonical.MAX_INTEGER):
         handlers[row["uri"]].append(_handler(row))
-    return {row["uri"]: _record(row, handlers[row["uri"]]) for row in rows}
+    return {row["uri"]: _record(row, handlers[row["uri"]], derived[row["uri"]]) for row in rows}
 
 
 async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: int) -> list[Row]:
@@ -198,7 +208,7 @@ async def fetch_handlers(connection: AnyConnection, uris: Sequence[str], size: i
     return handlers
 
 
-def _record(row: Row, handlers: list[HandlerView]) -> Record:
+def _record(row: Row, handlers: list[HandlerView], derived: list[str]) -> Record:
     elected = Election(row["elected"], row["epoch"], row["decision"].hex()) if row["elected"] else None
     return Record(
         uri=row["uri"],
@@ -218,6 +228,8 @@ def _record(row: Row, handlers: list[HandlerView]) -> Record:
         handlers=handlers,
         election=elected,
         successor=row["successor"],
+        base=row["base"],
+        derived=derived,
     )
 
 
@@ -247,6 +259,7 @@ def summary(row: Row) -> Summary:
         publisher=row["publisher"],
         status=row["state"],
         election=row["elected"],
+        pairs=row["pairs"],
     )
 
 

@@ -1,8 +1,8 @@
 """Define the JSON of the catalogue: one struct per resource of the HTTP API. Those that a client reads as a whole are in
 `treaty_client.registries.replies`.
 
-Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor` is
-omitted when missing, as in the statement it comes from.
+Digests and statement ids are 64 hexadecimal digits; `index` is the index of a leaf. A missing field is null. Only `successor`
+and `base` are omitted when missing, as in the statements they come from, and so is an empty `derived`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Election(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """One version of a protocol, as in lists. `status` is set by its publisher, `election` by the network."""
+    """One version of a protocol, as in lists. `status` is set by its publisher, `election` by the network.
+
+    `pairs`: the pairs of principals whose reports on its document count in the newest decision.
+    """
 
     uri: str
     topic: str
@@ -38,10 +41,11 @@ class Summary(msgspec.Struct, frozen=True):
     publisher: str
     status: ProtocolState
     election: str | None
+    pairs: int = 0
 
 
-class SearchResult(Summary, frozen=True):
-    """A result of a search. `score`: how well it matches the words, 1 to 100; null without words."""
+class SearchResult(Summary, frozen=True, kw_only=True):
+    """A result of a search. `score`: how well it matches the words, 1 to 100; null without words, and in another order."""
 
     score: Annotated[int, msgspec.Meta(ge=1, le=100)] | None
 
@@ -49,13 +53,13 @@ class SearchResult(Summary, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """A page of search results. `next` is the cursor of the next page.
 
-    `order`: `words` when better matches of the words come first, `newest` when newer protocols come first. `at_most`: a bound of
-    the number of all results.
+    `order`: `words` when better matches of the words come first, `newest` when newer protocols come first, `use` when those with
+    more `pairs` do, `name` when it is that of their names. `at_most`: a bound of the number of all results.
     """
 
     protocols: list[SearchResult]
     next: str | None
-    order: Literal["words", "newest"] = "newest"
+    order: Literal["words", "newest", "use", "name"] = "newest"
     at_most: Index = 0
 
 
@@ -91,7 +95,11 @@ class HandlerView(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One version of a protocol. `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64."""
+    """One version of a protocol.
+
+    `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64. `base`: the protocol that this
+    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32.
+    """
 
     uri: str
     namespace: str
@@ -110,6 +118,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     handlers: list[HandlerView]
     election: Election | None
     successor: str | None = None
+    base: str | None = None
+    derived: list[str] = []
 
 
 class HashMatches(msgspec.Struct, frozen=True):

@@ -12,6 +12,9 @@ A page reads at most `MAX_WALK` postings. If these contain fewer results than a 
 continues after them. Following `next` until it is null finds every protocol that was there at the first page, each once; of
 several words, the best candidates.
 
+Another order than the best first, `Query.sort`, has no leading word. If some term has at most `MAX_WALK` postings, all of these
+are read and put in order. Otherwise an index gives all protocols in this order, and a page reads at most `MAX_WALK` of them.
+
 A word also stands for the words that begin with it. Such a group can lead when it has at most `MAX_LEADS` words, whose postings
 are merged, or at most `MAX_WALK` postings in all, which are all read. Otherwise another term leads: another word, a filter, the
 topic, or all protocols, newest first.
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from treaty_consensus import canonical
 from treaty_consensus.errors import Malformed
@@ -36,6 +39,8 @@ from .search import Term
 
 if TYPE_CHECKING:
     from asyncpg import Pool
+
+Sort: TypeAlias = Literal["use", "newest", "name"]
 
 MAX_PAGE = 100
 _MAX_TERMS = search.MAX_QUERY_TERMS + facets.MAX_FACETS
@@ -79,12 +84,35 @@ order by walk.place desc, walk.index desc
 """  # noqa: S608 (numbers and names of our own)
 
 
+# The order of each `Query.sort`, and the condition of the rows that follow the protocol of index $5.
+_SORTS: Mapping[Sort, tuple[str, str]] = {
+    "newest": ("index desc", "index < $5"),
+    "use": ("pairs desc, index desc", "(pairs, index) < (select pairs, index from protocols where index = $5)"),
+    "name": (
+        "name, namespace, index",
+        "(name, namespace, index) > (select name, namespace, index from protocols where index = $5)",
+    ),
+}
+_AMONG = "index = any(array(select index from postings where word = any($7::text[])))"
+_SORTED = f"""
+select walk.index as at_index, found.*
+from (select index, pairs, name, namespace from protocols where {{after}} and {{among}} order by {{order}} limit $6) walk
+left join lateral (
+  {SUMMARY} where p.index = walk.index and p.state = any($3::text[]) and p.facets @> $4::text[]
+  and ($1::tsquery is null or p.terms @@ $1::tsquery)
+  and ($2::text is null or p.topic = $2::text or p.topic ^@ ($2::text || '/'))
+  limit 1
+) found on true
+order by {{order}}
+"""  # noqa: S608 (numbers and names of our own)
+
+
 @dataclass(frozen=True)
 class Query:
     """A search for protocols that have any word of `text`, are in `topic` or below it, and have all of `filters`.
 
     `filters`: facets and their values (`facets.VALUES`), each facet once. `limit`: results per page. `cursor`: the `next` of the
-    previous page.
+    previous page. `sort`: the order; without it the best match of the words comes first.
     """
 
     text: str = ""
@@ -92,6 +120,7 @@ class Query:
     limit: int = 20
     cursor: str | None = None
     filters: tuple[tuple[str, str], ...] = ()
+    sort: Sort | None = None
 
     def parts(self) -> Iterator[tuple[str, Query]]:
         """Yield the name of each part of the query, and the first page of the query without it."""
@@ -123,7 +152,7 @@ class Retrieval:
             raise Malformed(SearchCode.QUERY, "A topic is one to four lower-case names joined by '/'.")
         words, facet_words = search.terms(query.text), facets.words(query.filters)
         terms = [*words, *(Term(word, False) for word in facet_words), Term(f"/{query.topic or ''}", False)]
-        number, at = (None, _BEFORE_BEST) if query.cursor is None else _parse_cursor(query.cursor, len(terms) - 1)
+        number, at = (None, _BEFORE_BEST) if query.cursor is None or query.sort else _parse_cursor(query.cursor, len(terms) - 1)
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
@@ -131,6 +160,13 @@ class Retrieval:
         live = [term for term, its in zip(words, uses, strict=False) if its]
         if not all(uses[len(words) :]) or (words and not live):
             return Page([], None)
+        if query.sort is not None:
+            # Any word is enough, so the words lead together.
+            groups = [
+                *([{word: count for its in uses[: len(words)] for word, count in its.items()}] if words else []),
+                *uses[len(words) :],
+            ]
+            return await self._sorted(query, query.sort, live, min(groups, key=_postings))
         first = self._lead(query, uses)
         if number == len(terms) or (number is None and live and (len(live) > 1 or first >= len(words))):
             return await self._ranked(query, dict(zip(terms, uses, strict=True)), live, first, at if number else BEFORE_ALL)
@@ -174,6 +210,30 @@ class Retrieval:
         at_most = min(at_most, sum(_postings(uses[term]) for term in words))
         return Page(results, following, "words", len(results) if query.cursor is None and not more else at_most)
 
+    async def _sorted(self, query: Query, sort: Sort, terms: Sequence[Term], rarest: Mapping[str, int]) -> Page:
+        """Return a page in another order. `terms`: the words, of which any is enough. `rarest`: the words
+        with the fewest postings that lead to all results."""
+        after = None if query.cursor is None else _parse_index(query.cursor)
+        # A prefix may stand for more words than were looked up, and so for more postings.
+        is_few = len(rarest) < MAX_COMPLETIONS and _postings(rarest) <= MAX_WALK
+        order, following = _SORTS[sort]
+        statement = _SORTED.format(
+            after=following if after is not None else "$5::bigint is null",
+            among=_AMONG if is_few else "$7::text[] is not null",
+            order=order,
+        )
+        any_word = " | ".join(search.query([term]) for term in terms)
+        allowed, facet_words = facets.states(query.filters), facets.words(query.filters)
+        rows = await self._pool.fetch(
+            statement, any_word or None, query.topic, allowed, facet_words, after, MAX_WALK, list(rarest)
+        )
+        matches = [row for row in rows if row["uri"] is not None]
+        last = matches[query.limit - 1]["at_index"] if len(matches) > query.limit else rows[-1]["at_index"] if rows else None
+        is_all = len(matches) <= query.limit and len(rows) < MAX_WALK
+        results = [result(row, None) for row in matches[: query.limit]]
+        at_most = len(results) if is_all and after is None else _postings(rarest)
+        return Page(results, None if is_all else str(last), sort, at_most)
+
     async def _uses(self, terms: Sequence[Term], cache: Uses) -> list[dict[str, int]]:
         missing = [term for term in dict.fromkeys(terms) if term not in cache]
         if missing:
@@ -215,6 +275,16 @@ class Retrieval:
         return results, _cursor(number, at)
 
 
+def parse_sort(name: str) -> Sort | None:
+    """Return the order of this name; None for an empty one, as a form sends it. Raises `Malformed`."""
+    for sort in _SORTS:
+        if name == sort:
+            return sort
+    if name:
+        raise Malformed(SearchCode.QUERY, f"`sort` is one of {', '.join(_SORTS)}.")
+    return None
+
+
 def _postings(uses: Mapping[str, int]) -> int:
     return sum(uses.values())
 
@@ -225,6 +295,14 @@ def _can_lead(uses: Mapping[str, int]) -> bool:
 
 def _cursor(number: int, at: tuple[int, int]) -> str:
     return f"{number}-{at[0]}-{at[1]}"
+
+
+def _parse_index(cursor: str) -> int:
+    """Return the index after which a page of another order goes on. Raises `Malformed`."""
+    try:
+        return canonical.parse_decimal(cursor, limit=canonical.MAX_INTEGER)
+    except Malformed as error:
+        raise Malformed(SearchCode.QUERY, "A cursor is the `next` of the page before.") from error
 
 
 def _parse_cursor(cursor: str, last: int) -> tuple[int, tuple[int, int]]:

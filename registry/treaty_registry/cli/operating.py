@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
+from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.network.hosts import Network
 
 from ..data_directory import check_log, open_operator, read_record, running_database
@@ -40,14 +41,16 @@ def decide(*, options: Options = Options()) -> None:
             return await registry.decide()
 
     decided = run(ask_or(options.settings, "decide", list[Decided], close))
-    table = Table("topic", "epoch", "consensus", "states", "leaf", box=None)
+    # A name that is cut says nothing, so it goes on in the next line.
+    table = Table(*(Column(title, overflow="fold") for title in ("topic", "epoch", "consensus", "states", "leaf")), box=None)
     for item in decided:
         body = item.decision
-        states = ", ".join(f"{document[:12]}… {state}" for document, state in body.states)
+        names = {document: parse_protocol_uri(uri).label for document, uri in item.uris.items()}
+        states = ", ".join(f"{names.get(document, document)} {state}" for document, state in body.states)
         table.add_row(
             escape(body.topic),
             str(body.epoch),
-            f"{body.consensus[:12]}…" if body.consensus else "none",
+            escape(names.get(body.consensus, body.consensus)) if body.consensus else "none",
             escape(states),
             str(item.index),
         )

@@ -49,7 +49,8 @@ def _subjects_of(statement: Statement) -> frozenset[str] | None:
         case Decision() as body:
             return frozenset((body.topic, elected(body.topic), CATALOGUE, PERIODIC))
         case Publish() as body:
-            return frozenset((body.uri, versions_of(body.uri), body.topic, CATALOGUE))
+            bases = () if body.base is None else (body.base.uri,)
+            return frozenset((body.uri, versions_of(body.uri), body.topic, CATALOGUE, *bases))
         case Status() as body:
             return frozenset((body.uri, versions_of(body.uri), CATALOGUE))
         case Handler() as body:

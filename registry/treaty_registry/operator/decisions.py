@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,16 +48,18 @@ from ..storage.postgres import Pool, is_outage
 from .boxes import Waiting, WitnessBoxes
 from .schedule import read_timetable
 
+_NAMED = "select document, uri from protocols where topic = $1 and document = any($2) order by index"
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
 class Decided:
-    """A logged decision: its statement id, its leaf, and its content."""
+    """A logged decision: its statement id, its leaf, and its content. `uris`: document → the oldest protocol that has it."""
 
     statement: str
     index: int
     decision: Decision
+    uris: Mapping[str, str]
 
 
 class Decisions:
@@ -205,9 +207,13 @@ class Decisions:
         # One commit: a crash leaves the epoch either open or closed.
         positions = await writer.append(signed)
         return [
-            Decided(verified.statement.id, position.index, body)
+            Decided(verified.statement.id, position.index, body, await self._uris(body))
             for verified, position, body in zip(signed, positions, bodies, strict=True)
         ]
+
+    async def _uris(self, body: Decision) -> Mapping[str, str]:
+        rows = await self._pool.fetch(_NAMED, body.topic, [bytes.fromhex(document) for document, _ in body.states])
+        return {row["document"].hex(): row["uri"] for row in reversed(rows)}
 
     async def _append(self, writer: ExclusiveWriter, due: list[Verified]) -> None:
         """Log statements of witnesses. Raises `Unavailable`, OSError and the errors of an outage; those before it are logged."""

@@ -18,7 +18,7 @@ from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
 from ..catalogue.dates import published as published_at
 from ..catalogue.gathering import Gathering
 from ..catalogue.packages import PackageView
-from ..catalogue.queries import MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
+from ..catalogue.queries import ELECTED, MAX_VERSIONS, VERSIONS, in_order, unknown_protocol
 from ..catalogue.resources import HandlerView, Record, Summary
 from ..catalogue.signatures import SignatureView
 from ..catalogue.standing import MAX_RANKED, MAX_SPEAKERS, speakers_by
@@ -56,11 +56,15 @@ order by s.index desc
 """
 _GATHERING = Gathering(
     record="select convert_from(record, 'UTF8')::json as record from records where uri = $1",
-    base="select base from protocols where uri = $1",
     statuses=_STATUSES,
     versions=f"""
-select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election
+select uri, topic, title, summary, tags, encode(document, 'hex') as hash, publisher, state as status, elected as election, pairs
 from ({VERSIONS}) of_protocol
+""",  # noqa: S608 (constants)
+    derived=f"""
+select p.uri, p.topic, p.title, p.summary, p.tags, encode(p.document, 'hex') as hash, p.publisher, p.state as status,
+       e.state as election, p.pairs
+from protocols p {ELECTED} where p.base = $1 order by p.index limit $2
 """,  # noqa: S608 (constants)
     speakers=speakers_by("document").replace("$1", "(select document from protocols where uri = $1)"),
 )
@@ -75,10 +79,6 @@ class StatusChange(msgspec.Struct, frozen=True):
     statement: str
 
 
-class _Base(msgspec.Struct):
-    base: str | None
-
-
 class _Stored(msgspec.Struct):
     record: Record
 
@@ -87,9 +87,9 @@ class _Rows(msgspec.Struct):
     """The rows of `_GATHERING`."""
 
     record: list[_Stored]
-    base: list[_Base]
     statuses: list[StatusChange]
     versions: list[Summary]
+    derived: list[Summary]
     speakers: list[Speaker]
 
 
@@ -97,7 +97,7 @@ class _Rows(msgspec.Struct):
 class ShownHandler:
     """A handler, the claims of its bundle about its signing, and the contents of its package.
 
-    `operations`, `vectors`: the same contents as parts of the page, if the package could be read.
+    `operations`, `vectors`, `talks`: the same contents as parts of the page, if the package could be read.
     """
 
     view: HandlerView
@@ -105,6 +105,7 @@ class ShownHandler:
     package: PackageView | Unreadable
     operations: Markup | None = None
     vectors: Markup | None = None
+    talks: Markup | None = None
 
     @property
     def is_declarative(self) -> bool:
@@ -118,10 +119,10 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     read = await _GATHERING.read(
         views.registry.pool,
         record=(uri,),
-        base=(uri,),
         statuses=(uri, MAX_STATUSES),
         versions=(named.namespace, named.name, MAX_VERSIONS),
-        # One more than are counted, to tell whether there are more.
+        # One more than are shown or counted, to tell whether there are more.
+        derived=(uri, MAX_SHOWN + 1),
         speakers=(uri, None, None, None, MAX_SPEAKERS + 1, MAX_RANKED),
     )
     rows = msgspec.json.decode(read, type=_Rows)
@@ -171,6 +172,8 @@ def _context(
         "package": package,
         "operations": first.operations if first else None,
         "vectors": first.vectors if first else None,
+        "talks": first.talks if first and isinstance(package, PackageView) and package.conversations else None,
+        "is_playable": isinstance(package, PackageView) and bool(package.source and package.conversations),
         "chosen": handler,
         "handlers": handlers,
         "more_handlers": more,
@@ -180,7 +183,8 @@ def _context(
         "version_count": len(versions),
         "newer": _newer(record, versions),
         "aliases": [(alias, is_verified_alias(alias, parse_did(record.publisher))) for alias in record.aliases],
-        "base": rows.base[0].base if rows.base else None,
+        "derived": rows.derived[:MAX_SHOWN],
+        "more_derived": len(rows.derived) > MAX_SHOWN,
         "statuses": rows.statuses,
         "speakers": rows.speakers[:MAX_SHOWN],
         "more_speakers": len(rows.speakers) > MAX_SHOWN,
@@ -202,7 +206,8 @@ async def _shown(inspection: Inspection, renderer: Renderer, handler: HandlerVie
     # A wheel never changes, and a long manifest takes longer to show than all the rest of the page.
     key = f"{handler.wheel} {handler.filename}"
     operations = renderer.part("operations.html", key, lambda: {"package": package, "operations": shown_operations(package)})
-    return ShownHandler(handler, signature, package, operations, renderer.part("vectors.html", key, lambda: {"package": package}))
+    vectors, talks = (renderer.part(part, key, lambda: {"package": package}) for part in ("vectors.html", "talks.html"))
+    return ShownHandler(handler, signature, package, operations, vectors, talks)
 
 
 def _snippets(record: Record, handler: HandlerView | None, package: PackageView | Unreadable | None) -> Snippets | None:

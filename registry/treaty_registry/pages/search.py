@@ -78,6 +78,13 @@ FACETS = tuple(
     for name in ("state", "handler", "signed", "coverage", "origin")
 )
 
+SORTS = (
+    FacetValue("", "best match"),
+    FacetValue("use", "proved use"),
+    FacetValue("newest", "newest"),
+    FacetValue("name", "name"),
+)
+
 
 async def context(views: Views, query: Query) -> Mapping[str, object]:
     """Return what the page of search shows. Raises as `Retrieval.page`."""
@@ -92,6 +99,7 @@ async def context(views: Views, query: Query) -> Mapping[str, object]:
         "folded": _folded(page.protocols),
         "dates": await published(views.registry.pool, [protocol.uri for protocol in page.protocols]),
         "chosen": dict(query.filters),
+        "sorts": SORTS,
         "facets": FACETS,
         "filters": [part for part in parts if part.name != "q"],
         "culprits": [part for part in parts if part.name in culprits],
@@ -119,6 +127,13 @@ def _parts(query: Query) -> Iterable[QueryPart]:
 
 def _address(query: Query, cursor: str | None = None) -> str:
     limit = None if query.limit == Query.limit else str(query.limit)
-    parameters = {"q": query.text, "topic": query.topic, **dict(query.filters), "limit": limit, "cursor": cursor}
+    parameters = {
+        "q": query.text,
+        "topic": query.topic,
+        **dict(query.filters),
+        "sort": query.sort,
+        "limit": limit,
+        "cursor": cursor,
+    }
     text = urlencode({name: value for name, value in parameters.items() if value}, safe="/:", quote_via=quote)
     return f"/protocols?{text}" if text else "/protocols"

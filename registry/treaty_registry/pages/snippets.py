@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..catalogue.packages import PackageOperation, PackageRole, PackageView
+from .foreign_samples import ForeignSamples, foreign_samples
 
 # More functions than this fill a page and help nobody's first attempt. `treaty stubs` writes all of them.
 MAX_FUNCTIONS = 8
@@ -20,12 +21,13 @@ MAX_FUNCTIONS = 8
 @dataclass(frozen=True)
 class Snippets:
     """Texts to copy. `caller`, `provider`: programs of the side that connects and of the other one, or empty where they would be
-    too long to read."""
+    too long to read. `foreign`: programs in other languages, of a protocol without code."""
 
     fetch: str
     stubs: str
     caller: str = ""
     provider: str = ""
+    foreign: ForeignSamples | None = None
 
 
 def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageView | None) -> Snippets:
@@ -44,8 +46,13 @@ def snippets(uri: str, digest: str, name: str, publisher: str, package: PackageV
         return Snippets(fetch, stubs)
     invoked = [operations[name] for name in role.invokes]
     served = [operations[name] for name in roles[role.peer].invokes]
+    called = _first_call(role, operations)
     return Snippets(
-        fetch, stubs, _caller(uri, role, _first_call(role, operations), invoked), _provider(uri, roles[role.peer], served)
+        fetch,
+        stubs,
+        _caller(uri, role, called, invoked),
+        _provider(uri, roles[role.peer], served),
+        foreign_samples(uri, role, called, served) if package.is_declarative else None,
     )
 
 

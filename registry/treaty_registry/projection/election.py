@@ -6,14 +6,43 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from treaty_consensus.election.states import FORMER
-from treaty_consensus.kinds import Body, Decision, Report
+from treaty_consensus.kinds import Body, Decision, Report, Withdrawal
 
 from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
 
 if TYPE_CHECKING:
     from ..storage.postgres import AnyConnection
+
+_FORGET_USE = """
+update protocols set pairs = 0
+where topic = $1 and document in (select document from elections where topic = $1) and pairs > 0
+"""
+# A later publication of the same document waits for the next decision, however leaves are batched.
+_COUNT_USE = """
+update protocols set pairs = used.pairs from unnest($3::bytea[], $4::bigint[]) as used (document, pairs)
+where protocols.topic = $1 and protocols.index < $2 and protocols.document = used.document
+"""
+_WITHDRAW_USE = """
+update protocols set pairs = 0 where pairs > 0 and topic in (
+  select topic from decisions d where transcript = any($1)
+  and not exists (select from decisions later where later.topic = d.topic and later.index > d.index)
+)
+"""
+
+
+class _Candidate(msgspec.Struct):
+    """The part of a candidate of a transcript that a search orders by."""
+
+    hash: str
+    pairs: int = 0
+
+
+class _Transcript(msgspec.Struct):
+    candidates: list[_Candidate]
 
 
 async def _reports(connection: AnyConnection, entries: Sequence[Entry]) -> None:
@@ -43,7 +72,10 @@ async def _decisions(connection: AnyConnection, entries: Sequence[Entry]) -> Non
         rows,
     )
     for entry in entries:  # one by one, because each decision of a topic starts from the state after the one before
-        await _elections(connection, cast(Decision, statement_of(entry).body), statement_id(entry))
+        body = cast(Decision, statement_of(entry).body)
+        await connection.execute(_FORGET_USE, body.topic)
+        await _elections(connection, body, statement_id(entry))
+        await _use(connection, entry, body)
 
 
 async def _elections(connection: AnyConnection, body: Decision, decision: bytes) -> None:
@@ -66,7 +98,27 @@ async def _elections(connection: AnyConnection, body: Decision, decision: bytes)
     )
 
 
+async def _use(connection: AnyConnection, entry: Entry, body: Decision) -> None:
+    """Write how many pairs proved the use of each candidate, as the transcript says. A withdrawn transcript says nothing."""
+    transcript = await entry.blobs.get(body.transcript.sha256)
+    try:
+        candidates = msgspec.json.decode(transcript, type=_Transcript).candidates if transcript else []
+    except msgspec.DecodeError:  # of another release
+        candidates = []
+    named = {document for document, state in body.states if state != "published"}
+    used = [candidate for candidate in candidates if candidate.hash in named and candidate.pairs > 0]
+    documents, pairs = [bytes.fromhex(candidate.hash) for candidate in used], [candidate.pairs for candidate in used]
+    if used:
+        await connection.execute(_COUNT_USE, body.topic, entry.index, documents, pairs)
+
+
+async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> None:
+    digests = [bytes.fromhex(cast(Withdrawal, statement_of(entry).body).sha256) for entry in entries]
+    await connection.execute(_WITHDRAW_USE, digests)
+
+
 WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitable[None]]] = {
     Report: _reports,
     Decision: _decisions,
+    Withdrawal: _withdrawals,
 }

@@ -66,6 +66,8 @@ async def _touched(connection: AnyConnection, entries: Iterable[Entry]) -> set[s
     uris: set[str] = set()
     for entry in entries:
         match statement_of(entry).body:
+            case Publish(uri=uri, base=base) if base is not None:
+                uris |= {uri, base.uri}
             case Publish(uri=uri) | Handler(uri=uri) | Status(uri=uri):
                 uris.add(uri)
             case Decision() as body:

@@ -9,7 +9,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from ..catalogue.resources import Page, Record, Versions
-from ..catalogue.retrieval import MAX_PAGE, Query
+from ..catalogue.retrieval import MAX_PAGE, Query, parse_sort
 from ..catalogue.search import MAX_QUERY
 from ..pages.pages import Pages
 from ..serving.negotiation import split_form
@@ -23,6 +23,9 @@ Words = Annotated[
     QueryParameter(
         name="q", max_length=MAX_QUERY, description="A sentence or words, in any language; each word that a card has counts."
     ),
+]
+SortName = Annotated[
+    str, QueryParameter(name="sort", max_length=160, description="The order: use, newest or name; the best match without it.")
 ]
 Limit = Annotated[str | None, QueryParameter(name="limit", pattern="^([1-9][0-9]?|100)$", description="1 to 100; 20 without it.")]
 Cursor = Annotated[str | None, QueryParameter(name="cursor", max_length=40, description="The `next` of the page before.")]
@@ -73,6 +76,7 @@ async def search(
     signed: Signed = "",
     coverage: Coverage = "",
     handler: HandlerForm = "",
+    sort: SortName = "",
     limit: Limit = None,
     cursor: Cursor = None,
 ) -> Representation:
@@ -87,8 +91,8 @@ async def search(
     }
     filters = {facet: value for facet, value in facets.items() if value}
     size = number(limit, default=20, least=1, most=MAX_PAGE, name="limit")
-    query = Query(q, topic or None, size, cursor, tuple(filters.items()))
-    at = target("/protocols", q=q or None, topic=query.topic, **filters, limit=limit, cursor=cursor)
+    query = Query(q, topic or None, size, cursor, tuple(filters.items()), parse_sort(sort))
+    at = target("/protocols", q=q or None, topic=query.topic, **filters, sort=query.sort, limit=limit, cursor=cursor)
     return await (pages.search(at, query) if is_for_people(request) else views.page(at, query))
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
-from mcp.server.mcpserver import MCPServer  # type: ignore[import-not-found]
-from mcp.server.transport_security import TransportSecuritySettings  # type: ignore[import-not-found]
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel
 
 sys.path.insert(0, __file__.rpartition("/")[0])
@@ -26,13 +26,13 @@ class Rooms(BaseModel):
     prices: list[float]
 
 
-@hotel.tool()  # type: ignore[untyped-decorator]
+@hotel.tool()
 def search(query: str, limit: int = 10) -> Rooms:
     """Find rooms."""
     return Rooms(query=query, prices=[12.5] * limit)
 
 
-@hotel.tool()  # type: ignore[untyped-decorator]
+@hotel.tool()
 def fail(text: str) -> str:
     """Fail."""
     raise ValueError(text)

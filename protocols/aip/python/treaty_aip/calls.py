@@ -39,6 +39,10 @@ FIRST_MESSAGE_SECONDS = 10.0
 """For the first message of a stream. Until it comes, no timer of the session ends the call."""
 KEEPALIVE = [("grpc.keepalive_time_ms", 60_000), ("grpc.keepalive_timeout_ms", 20_000), ("grpc.max_connection_idle_ms", 600_000)]
 """A connection whose other end is gone holds its calls until an answer to a ping is missing."""
+_BEYOND = 1_024
+"""Streams of one connection beyond those that a server has places for: their callers are told, and do not wait."""
+_UNWRITTEN = "Internal error from Core"
+"""gRPC's details where a stream ended while this side wrote to it. It then hides the status of the other side."""
 _STATE_SHARE = 3 / 4
 """The share of a message for all nodes' descriptions, which one answer has. As Protocol Buffers they are shorter than as JSON."""
 _NAMES = 1024
@@ -83,6 +87,19 @@ class Bounds:
     def options(self) -> list[tuple[str, int]]:
         """Return the options of channels and servers."""
         return [("grpc.max_receive_message_length", self.message), ("grpc.max_send_message_length", self.message)]
+
+    def server_options(self) -> list[tuple[str, int]]:
+        """Return the options of servers.
+
+        Of more than 1,000 calls that wait for the loop, gRPC drops some at random, without a status that tells why. So more of
+        them may wait than one connection may open, and a caller beyond the bound gets RESOURCE_EXHAUSTED.
+        """
+        streams = 2 * self.calls + _BEYOND
+        waiting = [
+            ("grpc.server.max_pending_requests", 2 * streams),
+            ("grpc.server.max_pending_requests_hard_limit", 4 * streams),
+        ]
+        return [*self.options(), ("grpc.max_concurrent_streams", streams), *waiting]
 
 
 def path_of(method: str) -> str:
@@ -309,9 +326,13 @@ class OutgoingCalls:
             async with self.channels.use(first.address) as channel:
                 await self._call(peer, first, flow, channel)
         except grpc.aio.AioRpcError as error:
-            ending = ending._replace(code=error.code().name, text=(error.details() or "")[:500])
+            text = (error.details() or "")[:500]
+            ending = ending._replace(code=error.code().name, text=text)
+            if text == _UNWRITTEN:
+                # INTERNAL would be a fault of the other side, where an overload is as likely.
+                ending = ending._replace(code="UNAVAILABLE", text="The stream was ended while this side wrote to it. Try again.")
             # gRPC has one code for a lost connection and for an application that says so.
-            is_lost = error.code() is grpc.StatusCode.UNAVAILABLE and await self.channels.is_lost(first.address)
+            is_lost = ending.code == "UNAVAILABLE" and await self.channels.is_lost(first.address)
         except (OSError, ValueError, TreatyError, grpc.aio.UsageError) as error:
             ending = ending._replace(code="UNAVAILABLE", text=str(error)[:500])
         finally:

@@ -1,4 +1,4 @@
-"""Check a foreign gateway, agent or tool of AIP over gRPC, and a foreign node at a gateway of ours: `treaty conform aip`.
+"""Check a foreign gateway, agent or tool of AIP, and a foreign node at a gateway of ours: `treaty conform aip`.
 
 The rules are those of protocols/aip/0.0.1/document.md. `AGENT`, `TOOL` and `GATEWAY` are tried by calls of this side. `NODE` are
 the items of a node that registers at `Desk`, which is also the agent and the tool that a foreign gateway routes to.
@@ -16,6 +16,7 @@ from treaty_io.conformance import Broken, Items, PeerUnderTest
 from treaty_io.extras import naming_extras
 
 from .conform_desk import DESK_AGENT, DESK_TOOL, HEARTBEAT, LIE, Desk, line
+from .conform_session import SessionChannel
 from .stubs import aip_pb2, aip_pb2_grpc
 
 with naming_extras("aip"):
@@ -107,6 +108,10 @@ class Caller(PeerUnderTest):
         ids = {"sender_id": ME, "receiver_id": receiver or self.receiver, "session_id": _name()}
         request = aip_pb2.ToolRequest(**ids, tool_name=receiver or self.receiver, arguments=arguments or self.arguments)
         return request, *(await self.ask(self.tool_method, request, aip_pb2.ToolResponse))
+
+    def has_id(self) -> None:
+        """Leave an item untried in a session, whose one receiver is the peer."""
+        self.need(not isinstance(self.channel, SessionChannel), "In a session the peer is the only receiver.")
 
     async def serves(self, method: str, seconds: float) -> bool:
         """Whether the peer implements a method, or does not answer."""
@@ -216,6 +221,8 @@ def _faulty(name: str, rule: str, code: str, messages: list[tuple[str, dict[str,
     """Add an item for agents and gateways: a stream with these messages ends with a code."""
 
     async def refuses(peer: Caller) -> None:
+        if name == "receiver":
+            peer.has_id()
         async with peer.stream() as stream:
             for status, ids in messages:
                 await stream.say(status, **ids)
@@ -298,6 +305,7 @@ async def a_tool_answers(peer: Caller) -> None:
 @GATEWAY.rule("unknown-tool", f"{_SESSIONS}, 1", "Answer NOT_FOUND for a tool that is not registered.")
 async def a_request_for_another_tool_is_refused(peer: Caller) -> None:
     """A request for a tool that is not registered, or not this node, ends with NOT_FOUND."""
+    peer.has_id()
     _, code, _ = await peer.tool("conform-nobody")
     peer.expect(code == "NOT_FOUND", f"The call ends with {code}.")
 
@@ -438,9 +446,18 @@ async def a_lost_receiver_is_deregistered(peer: Router) -> None:
 
 @asynccontextmanager
 async def roles_at(
-    address: str, desk: Desk, agent: str, tool: str, arguments: Mapping[str, str], seconds: float
+    address: str, desk: Desk, agent: str, tool: str, arguments: Mapping[str, str], seconds: float, *, uri: str = ""
 ) -> AsyncIterator[list[tuple[str, Items, Caller]]]:
-    """Connect to a foreign peer for the block: the roles that it serves, each with its items. A silent peer serves all."""
+    """Connect to a foreign peer for the block: the roles that it serves, each with its items. A silent peer serves all.
+
+    At a ws URL it is an agent or a tool that provides the protocol `uri` in the role `peer`.
+    """
+    if address.startswith(("ws:", "wss:")):
+        async with AsyncExitStack() as stack:
+            session = SessionChannel(address, uri, stack)
+            spoken = (("agent", AGENT, Caller(session, agent)), ("tool", TOOL, Caller(session, tool, arguments)))
+            yield [each for each in spoken if each[2].receiver]
+        return
     async with grpc.aio.insecure_channel(address) as channel:
         router, roles = Router(channel, desk), list[tuple[str, Items, Caller]]()
         if await router.serves("/grpc_service.GatewayService/GetNodes", seconds):

@@ -93,7 +93,7 @@ class SessionHost:
     async def start(self, address: str, *services: str) -> str:
         """Serve; the address, with the port that the system chose for port 0. Raises `OperationError` (503)."""
         # Without the option a second server of the same user would share the port, and take a part of the calls.
-        options = [*self._bounds.options(), ("grpc.so_reuseport", 0), *KEEPALIVE]
+        options = [*self._bounds.server_options(), ("grpc.so_reuseport", 0), *KEEPALIVE]
         # The bound counts calls whose proofs are still being checked, too. Half of it is for calls that are answered at once.
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=2 * self._bounds.calls)
         server.add_generic_rpc_handlers(self._incoming.handlers(served_methods(dict.fromkeys(services, True))))

@@ -46,8 +46,8 @@ from .remembered import RememberedIds
 from .routing import BROKER, JOIN, RULES, faults, holds, routed
 from .rules import ANSWERS, unhandled
 
-MAX_WAITING, MAX_OF_SENDER = 32 * 1024, 16 * 1024
-"""Bytes of all messages that wait, and of those of one sender. A message without room is refused, and may come again."""
+MAX_WAITING = 32 * 1024
+"""Bytes of all messages that wait. A message without room is refused, and may come again."""
 MAX_MEMBERS, MAX_NAME, MAX_PASSED = 64, 64, 200
 MAX_SEEN = 128
 """Messages whose ids are remembered. One of the sender that has the most gives way: a member cannot have those of others lost."""
@@ -60,8 +60,8 @@ _STATUS = "STATUS_UPDATE"
 class BrokerSession:
     """`members`: name → peer ("" while it is away), owner, `proved` if it proved its DID, `since` (the time of its first JOIN),
     groups and subscriptions. `proofs`: the peers that are present and proved their DID. `waiting`: by number the messages, each
-    with the member that gets it, and the group by which it does. `seen`: the ids that each member sent, and those of the
-    application under "". `passed`: which messages went to which members, for their reports.
+    with the member that gets it, the group by which it does, and the agent whose share of the room it takes. `seen`: the ids that
+    each member sent, and those of the application under "". `passed`: which messages went to which members, for their reports.
 
     A DID that is merely claimed keeps nothing: its name, and the messages to it, last as long as its connection.
     """
@@ -285,13 +285,15 @@ class BrokerSession:
             is_own = name == message["metadata"]["sender_id"]
             if not is_own and any(holds(subscription, message) for subscription in member["subscriptions"]):
                 targets.setdefault(name, ("", True))
-        if not self.has_room(message["metadata"]["sender_id"], len(data), len(targets)):
+        agent = self.agent_of(by)
+        if not self.has_room(agent, len(data), len(targets)):
             return "", "There is no room.", [Audit(text=f"No room for message {message['metadata']['message_id']}.")]
         seen.add(message, "")
         effects = self.remember(by, seen, at)
         for name, (group, is_copy) in targets.items():
             self.made += 1
-            self.waiting[str(self.made)] = {"message": message, "to": name, "group": group, "is_copy": is_copy, "sent": 0}
+            entry = {"message": message, "of": agent, "to": name, "group": group, "is_copy": is_copy, "sent": 0}
+            self.waiting[str(self.made)] = entry
             effects.append(self.keep(str(self.made)))
         for name in targets:
             effects += self.deliver(name, at)
@@ -360,15 +362,19 @@ class BrokerSession:
             self.seen[most] = fewer.state()
         return [Persist(key="seen", value=encode_json(self.seen))]
 
-    def has_room(self, sender: str, size: int, copies: int) -> bool:
-        """Whether copies of a message fit into the session, and into the part of their sender."""
-        sizes = [
-            (entry["message"]["metadata"]["sender_id"], len(encode_json(entry["message"]))) for entry in self.waiting.values()
-        ]
-        of_sender = sum(length for name, length in sizes if name == sender)
-        added = size * copies
-        fits = added + sum(length for _, length in sizes) <= MAX_WAITING
-        return size <= MAX_MESSAGE and fits and added + of_sender <= MAX_OF_SENDER
+    def agent_of(self, by: str) -> str:
+        """Return the agent whose share of the room a member uses: its DID. All DIDs that are merely claimed are one agent."""
+        member = self.members.get(by, {"proved": True, "owner": BROKER})
+        return member["owner"] if member["proved"] else ""
+
+    def has_room(self, agent: str, size: int, copies: int) -> bool:
+        """Whether copies of a message fit. An agent has at most as many bytes as stay free, so that there is room for others."""
+        added, own, every = size * copies, 0, 0
+        for entry in self.waiting.values():
+            waits = len(encode_json(entry["message"]))
+            every += waits
+            own += waits if entry.get("of") == agent else 0
+        return size <= MAX_MESSAGE and own + added <= MAX_WAITING - every - added
 
     def keep(self, number: str) -> Persist:
         """Keep a message beyond this session."""

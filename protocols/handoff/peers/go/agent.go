@@ -1,6 +1,7 @@
-// An agent of the protocol handoff over HTTP, written from its document. It admits each sender whose sender_id is its own DID.
+// An agent of the protocol handoff, written from its document. Over HTTP it admits each sender whose sender_id is its own DID.
 //
-//	handoff receive NAME DOCUMENT           prints its URL, and serves until its standard input ends
+//	handoff receive NAME DOCUMENT           prints its URL, and serves HTTP until its standard input ends
+//	handoff session NAME DOCUMENT URI       the same for sessions of the protocol URI
 //	handoff send URL RECIPIENT DOCUMENT     hands one message over, and prints the report
 //
 // DOCUMENT is protocols/handoff/1.0/document.md: the schema is in it.
@@ -30,8 +31,6 @@ const (
 	maxBody = 1 << 20
 	maxKept = 10_000
 )
-
-type object = map[string]any
 
 // Patterns of JSON Schema are those of ECMA-262; Go writes this escape another way.
 var unicodeEscape = regexp.MustCompile(`\\u([0-9a-fA-F]{4})`)
@@ -154,33 +153,47 @@ func (agent *receiver) receive(body []byte) reply {
 	if json.Unmarshal(body, &sealed) != nil || !bytes.HasPrefix(bytes.TrimSpace(sealed.Handoff), []byte("{")) {
 		return reply{400, "REJECTED", nil}
 	}
-	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(sealed.Handoff))
 	var got message
-	wrong := json.Unmarshal(sealed.Handoff, &got) // a member of another type; the schema tells which
-	if did := signer(sealed); err != nil || did == "" || did != got.Metadata.Sender {
+	json.Unmarshal(sealed.Handoff, &got) // a member of another type: the schema tells which
+	if did := signer(sealed); did == "" || did != got.Metadata.Sender {
 		return reply{401, "REJECTED", nil}
 	}
+	taken, _ := agent.take(sealed.Handoff)
+	return taken
+}
+
+// take works on a message whose sender is known. It also returns whether this is a repetition.
+func (agent *receiver) take(text []byte) (reply, bool) {
+	var got message
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	wrong := json.Unmarshal(text, &got)
+	if err != nil {
+		return reply{400, "REJECTED", nil}, false
+	}
 	if found := issues(agent.schema, value, got.Metadata.Version); len(found) > 0 || wrong != nil {
-		return reply{400, "REJECTED", agent.reject(got, found)}
+		return reply{400, "REJECTED", agent.reject(got, found)}, false
 	}
 	recipients, isList := got.Metadata.Recipient.([]any)
 	if got.Metadata.Recipient != agent.name && !(isList && slices.Contains(recipients, any(agent.name))) {
-		return reply{403, "REJECTED", nil}
+		return reply{403, "REJECTED", nil}, false
 	}
-	form, _ := jcs.Transform(sealed.Handoff) // it was verified
+	form, err := jcs.Transform(text)
+	if err != nil {
+		return reply{400, "REJECTED", nil}, false
+	}
 	key := strings.ToLower(got.Metadata.ID) + " " + got.Metadata.Sender
 	agent.Lock()
 	defer agent.Unlock()
-	if text, isKnown := agent.texts[key]; isKnown && text != string(form) {
-		return reply{409, "REJECTED", nil}
+	if known, isKnown := agent.texts[key]; isKnown && known != string(form) {
+		return reply{409, "REJECTED", agent.reject(got, []string{"Another message has this id."})}, false
 	} else if isKnown {
-		return agent.kept[key]
+		return agent.kept[key], true
 	}
 	if len(agent.kept) >= maxKept {
-		return reply{503, "FAILED", nil} // a peer for tests: it forgets nothing
+		return reply{503, "FAILED", nil}, false // a peer for tests: it forgets nothing
 	}
 	agent.texts[key], agent.kept[key] = string(form), agent.work(got)
-	return agent.kept[key]
+	return agent.kept[key], false
 }
 
 // work does nothing: so no action is done, and no criteria can be judged.
@@ -247,6 +260,34 @@ func serve(agent *receiver) error {
 	return nil
 }
 
+// meet serves sessions: a frame is a message, and so is each answer.
+func meet(agent *receiver, uri string) error {
+	serve := func(it *session) {
+		it.read(func(came object) {
+			text, _ := json.Marshal(came) // it was read from JSON
+			var got message
+			json.Unmarshal(text, &got)
+			taken, isRepetition := agent.take(text)
+			said := taken.answers
+			if isRepetition {
+				said = []object{agent.answer(got, "STATUS_UPDATE", object{"status": "DUPLICATE"})}
+			} else if (taken.code == 200 || taken.code == 422) && slices.Contains(reported, got.Payload.Type) {
+				said = append([]object{agent.answer(got, "STATUS_UPDATE", object{"status": "ACCEPTED"})}, said...)
+			}
+			for _, each := range said {
+				it.say(each) // a session that has ended needs no answer
+			}
+		})
+	}
+	url, err := listen(uri, "receiver", "sender", serve)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("{\"url\": %q}\n", url)
+	io.Copy(io.Discard, os.Stdin)
+	return nil
+}
+
 type answer struct {
 	Status   string     `json:"status"`
 	Handoffs []envelope `json:"handoffs"`
@@ -295,10 +336,15 @@ func hand(url, recipient string, schema *jsonschema.Schema) error {
 }
 
 func main() {
-	schema, err := schemaOf(os.Args[len(os.Args)-1])
-	if err == nil && os.Args[1] == "receive" {
-		err = serve(&receiver{identity: newIdentity(), name: os.Args[2], schema: schema, texts: map[string]string{}, kept: map[string]reply{}})
-	} else if err == nil {
+	schema, err := schemaOf(os.Args[map[string]int{"receive": 3, "session": 3, "send": 4}[os.Args[1]]])
+	agent := &receiver{identity: newIdentity(), name: os.Args[2], schema: schema, texts: map[string]string{}, kept: map[string]reply{}}
+	switch {
+	case err != nil:
+	case os.Args[1] == "receive":
+		err = serve(agent)
+	case os.Args[1] == "session":
+		err = meet(agent, os.Args[4])
+	default:
 		err = hand(os.Args[2], os.Args[3], schema)
 	}
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	context  = "treaty-handoff-v1\n"
+	signed   = "treaty-handoff-v1\n"
 	alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 )
 
@@ -51,7 +51,7 @@ func (who identity) seal(message any) envelope {
 	if err != nil {
 		panic(err)
 	}
-	signature := ed25519.Sign(who.private, append([]byte(context), form...))
+	signature := ed25519.Sign(who.private, append([]byte(signed), form...))
 	key := who.did + "#" + strings.TrimPrefix(who.did, "did:key:")
 	return envelope{data, &proof{key, base64.StdEncoding.EncodeToString(signature)}}
 }
@@ -68,7 +68,7 @@ func signer(sealed envelope) string {
 	}
 	form, err := jcs.Transform(sealed.Handoff)
 	signature, failed := base64.StdEncoding.DecodeString(sealed.Proof.Signature)
-	if err != nil || failed != nil || !ed25519.Verify(key[2:], append([]byte(context), form...), signature) {
+	if err != nil || failed != nil || !ed25519.Verify(key[2:], append([]byte(signed), form...), signature) {
 		return ""
 	}
 	return did

@@ -1,8 +1,9 @@
-"""Check a foreign agent that speaks handoff, over HTTP in both roles, or in a session: `treaty conform handoff`.
+"""Check a foreign agent that speaks handoff, over HTTP, in a session or by a queue: `treaty conform handoff`.
 
 `RECEIVER` are the items of an agent that takes messages: this side hands them over, by `Receiver` over HTTP, by `SessionReceiver`
-in a session. `SENDER` are those of an agent that hands messages off over HTTP: `Listener` takes them. The rules are those of
-protocols/handoff/1.0/document.md, and of docs/specification/handoff.md for the envelope and the status codes.
+in a session, by `QueueReceiver` through a broker's queues. `SENDER` are those of an agent that hands messages off: `Listener`
+takes them over HTTP, `SessionListener` in a session. The rules are those of protocols/handoff/1.0/document.md, and of
+docs/specification/handoff.md for the envelope and the status codes. `conform_broker` has the items of a broker in a session.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import copy
 import json
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,9 +21,11 @@ from typing import Any
 
 import httpx
 import rfc8785
+from websockets.asyncio.server import serve
+from websockets.exceptions import ConnectionClosed
 
 from treaty_agent import Identity
-from treaty_agent.transport.foreign_session import ForeignSession, foreign_socket
+from treaty_agent.transport.foreign_session import SOCKET, ForeignSession, foreign_socket
 from treaty_handler import decode_json
 from treaty_io.asgi import Receive, Scope, Send
 from treaty_io.conformance import Broken, Items, PeerUnderTest
@@ -30,10 +33,14 @@ from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.exchange import BoundedClient
 from treaty_io.network.hosts import Network
+from treaty_io.task_set import TaskSet
 
-from .envelopes import envelope, open_envelope
+from .broker import Broker
+from .envelopes import Opened, envelope, open_envelope
 from .handler.messages import issues
 from .messages import MAX_MESSAGE, Kind, Message, build, check, id_of, moment, respond
+from .postgres_broker import PostgresBroker
+from .rabbitmq_broker import RabbitBroker
 
 RECEIVER = Items("protocols/handoff/1.0/document.md")
 SENDER = Items("protocols/handoff/1.0/document.md")
@@ -60,6 +67,9 @@ class Answer:
 
 class Receiver(PeerUnderTest):
     """A foreign agent that takes messages at `url`/handoffs. `sample`: a message that it can work on, for the ids of this run."""
+
+    repeated: tuple[str, ...] = ("DUPLICATE",)
+    """The statuses of a repetition, beside that of the first time."""
 
     def __init__(
         self, client: BoundedClient, url: str, name: str, identity: Identity, *, sender: str = "", sample: Message | None = None
@@ -115,34 +125,32 @@ _FINAL = frozenset(("COMPLETED", "FAILED", "REJECTED", "EXPIRED", "DUPLICATE", "
 """The statuses after which no further one comes."""
 
 
-class SessionReceiver(Receiver):
-    """A foreign agent that takes messages in a session."""
+class _AnsweringReceiver(Receiver):
+    """A foreign agent that answers by messages, and by no status code."""
 
-    stack: AsyncExitStack
-    uri: str
-    session: ForeignSession | None = None
-    """It is opened by the first item, so that a peer that refuses it fails there."""
+    async def hand_over(self, body: bytes) -> None:
+        """Send an envelope."""
+        raise NotImplementedError
+
+    async def hear(self) -> Any:
+        """Return the next message of the peer."""
+        raise NotImplementedError
 
     async def post_bytes(self, body: bytes) -> Answer:
-        """Send the message of an envelope, and take what answers it, up to a status that ends it."""
-        message = json.loads(body)["handoff"]
-        if self.session is None:
-            session = ForeignSession(self, await self.stack.enter_async_context(foreign_socket(self.url)))
-            await session.greet(self.uri, "sender")
-            self.session = session
+        """Send an envelope, and take the messages that answer it, up to a status that ends it."""
+        about = id_of(json.loads(body)["handoff"])
         self.sent = self.came = ""
-        await self.session.say(message)
-        messages: list[Message] = []
+        await self.hand_over(body)
+        found: list[Message] = []
         with suppress(TimeoutError):
-            while not any(self._ends(one) for one in messages):
+            while not any(self._ends(one) for one in found):
                 # Once something came, the rest comes soon; before it the time of the item is the bound.
-                one = await asyncio.wait_for(self.session.hear(), _AFTER * 3)
-                if not issues(one) and str(one["payload"]["data"].get("in_reply_to")).lower() == id_of(message):
-                    messages.append(one)
-        answer = Answer(0, "", messages)
-        statuses = [str(one["status"]) for one in answer.reports()]
-        informed = any(one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION for one in messages)
-        return Answer(0, "COMPLETED" if informed else statuses[-1] if statuses else "", messages)
+                one = await asyncio.wait_for(self.hear(), _AFTER * 3)
+                if not issues(one) and str(one["payload"]["data"].get("in_reply_to")).lower() == about:
+                    found.append(one)
+        statuses = [str(one["status"]) for one in Answer(0, "", found).reports()]
+        informed = any(one["payload"]["handoff_type"] == Kind.PROVIDE_INFORMATION for one in found)
+        return Answer(0, "COMPLETED" if informed else statuses[-1] if statuses else "", found)
 
     def _ends(self, one: Message) -> bool:
         kind, data = one["payload"]["handoff_type"], one["payload"]["data"]
@@ -150,25 +158,90 @@ class SessionReceiver(Receiver):
 
     def over_http(self, why: str = "") -> None:
         """Leave the item untried."""
-        self.need(False, why or "A session has no envelopes: the Hello says who speaks.")
+        self.need(False, why or "It is seen by the status codes of HTTP alone.")
+
+
+class SessionReceiver(_AnsweringReceiver):
+    """A foreign agent that takes messages in a session."""
+
+    stack: AsyncExitStack
+    uri: str
+    session: ForeignSession | None = None
+    """It is opened by the first item, so that a peer that refuses it fails there."""
+
+    async def hand_over(self, body: bytes) -> None:
+        """Send the message of an envelope: the Hello says who speaks."""
+        if self.session is None:
+            session = ForeignSession(self, await self.stack.enter_async_context(foreign_socket(self.url)))
+            await session.greet(self.uri, "sender")
+            self.session = session
+            self.sent = self.came = ""
+        await self.session.say(json.loads(body)["handoff"])
+
+    async def hear(self) -> Any:
+        """Return the next message of the session."""
+        assert self.session is not None
+        return await self.session.hear()
+
+
+class QueueReceiver(_AnsweringReceiver):
+    """A foreign agent that takes messages from its queue at a broker, and answers to the queue of the sender."""
+
+    repeated = ("DUPLICATE", "")
+    stack: AsyncExitStack
+    broker: Broker | None = None
+    bodies: asyncio.Queue[bytes]
+
+    async def hand_over(self, body: bytes) -> None:
+        """Publish an envelope in the queue of the peer."""
+        self.sent = body[:MAX_MESSAGE].decode(errors="replace")
+        self.broker = self.broker or await self._open()
+        await self.broker.publish(self.name, body, 0)
+
+    async def _open(self) -> Broker:
+        opening = RabbitBroker.open(self.url) if self.url.startswith("amqp") else PostgresBroker.open(self.url)
+        broker: Broker = await self.stack.enter_async_context(opening)
+        # An item that waits no longer must not end the deliveries.
+        self.bodies, tasks = asyncio.Queue(16), TaskSet[None]()
+        self.stack.push_async_callback(tasks.cancel)
+        tasks.start(self._take(broker))
+        return broker
+
+    async def _take(self, broker: Broker) -> None:
+        async with aclosing(broker.deliveries(self.sender)) as deliveries:
+            async for delivery in deliveries:
+                await delivery.confirm()
+                await self.bodies.put(delivery.body)
+
+    async def hear(self) -> Any:
+        """Return the message of the next envelope in the queue of this side."""
+        body = await self.bodies.get()
+        self.came = f"{self.came}{body.decode(errors='replace')}\n"[-MAX_MESSAGE:]
+        return decode_json(body)["handoff"]
 
 
 @asynccontextmanager
 async def receiver_at(
     network: Network, url: str, name: str, identity: Identity, *, uri: str = "", seconds: float = 30, **options: Any
 ) -> AsyncIterator[Receiver]:
-    """Speak with a foreign agent in the block: over HTTP; or at a ws URL in a session, as the `sender` of the protocol `uri`.
+    """Speak with a foreign agent in the block: over HTTP; at a ws URL in a session, as the `sender` of the protocol `uri`; at the
+    URL of a RabbitMQ or a PostgreSQL by its queues.
 
     `seconds`: the time for an answer. `options`: those of `Receiver`.
     """
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(network.client(timeout=seconds))
-        if not url.startswith(("ws:", "wss:")):
+        scheme = url.partition(":")[0]
+        if scheme in ("http", "https"):
             yield Receiver(client, url, name, identity, **options)
-            return
-        peer = SessionReceiver(client, url, name, identity, **options)
-        peer.stack, peer.uri = stack, uri
-        yield peer
+        elif scheme in ("ws", "wss"):
+            peer = SessionReceiver(client, url, name, identity, **options)
+            peer.stack, peer.uri = stack, uri
+            yield peer
+        else:
+            queue = QueueReceiver(client, url, name, identity, **options)
+            queue.stack = stack
+            yield queue
 
 
 def changed(message: Message, path: str, value: object = ...) -> Message:
@@ -225,7 +298,7 @@ async def a_repetition_has_no_second_effect(peer: Receiver) -> None:
         for answer in (first, repeated)
     ]
     peer.expect(ids[1] <= ids[0], "The repetition is answered with a new report: it was worked on twice.")
-    peer.expect(repeated.status in ("DUPLICATE", first.status), f"The repetition is answered with {repeated.status!r}.")
+    peer.expect(repeated.status in (*peer.repeated, first.status), f"The repetition is answered with {repeated.status!r}.")
 
 
 def _backwards(value: Any) -> Any:
@@ -398,8 +471,8 @@ async def junk_is_refused(peer: Receiver) -> None:
         peer.expect(answer.code == 400, f"It is answered with {answer.code}.")
 
 
-class Listener(PeerUnderTest):
-    """Takes the messages of a foreign sender. The first delivery is answered with 503, and the second as the work's end."""
+class Deliveries(PeerUnderTest):
+    """What a foreign sender hands to this side. The first delivery is not answered, and the second as the work's end."""
 
     def __init__(self, identity: Identity, network: Network) -> None:
         super().__init__()
@@ -416,10 +489,32 @@ class Listener(PeerUnderTest):
         self.came = self.bodies[number].decode(errors="replace")
         return self.bodies[number]
 
-    async def message(self) -> Message:
-        """Return the message of the first delivery. Raises `NotTried` where none came."""
+    async def opened(self, number: int) -> Opened:
+        """Return the message of a delivery. Raises `NotTried` where none came."""
         self.need(self.bodies, "The peer handed no message to this address.")
-        return (await open_envelope(await self.delivery(0), self.resolver)).message
+        return await open_envelope(await self.delivery(number), self.resolver)
+
+    async def message(self, number: int = 0) -> Message:
+        """See `opened`."""
+        return (await self.opened(number)).message
+
+    def keep(self, body: bytes) -> bool:
+        """Keep a delivery. Return whether it has an answer."""
+        # A sender that never stops fills nothing.
+        self.bodies = [*self.bodies, body][:16]
+        self.news.set()
+        return len(self.bodies) > 1
+
+    def report(self, message: Any) -> Message:
+        """Return the report that the work on a message has ended."""
+        name = message["metadata"]["recipient_id"]
+        data = {"status": "COMPLETED", "criteria_met": True, "actions_done": message["instructions"].get("required_actions", [])}
+        sender = name if isinstance(name, str) else name[0]
+        return respond(message, Kind.STATUS_UPDATE, data, sender=sender, state="DONE", now=datetime.now(UTC), key="done")
+
+
+class Listener(Deliveries):
+    """Takes messages over HTTP; the first is answered with 503."""
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve POST /handoffs."""
@@ -440,37 +535,55 @@ class Listener(PeerUnderTest):
         await send({"type": "http.response.body", "body": data})
 
     def _answer(self, body: bytes) -> tuple[int, dict[str, Any]]:
-        # A sender that never stops fills nothing.
-        self.bodies = [*self.bodies, body][:16]
-        self.news.set()
-        if len(self.bodies) == 1:
+        if not self.keep(body):
             return 503, {"status": "FAILED", "handoffs": []}
         try:
-            message: Any = json.loads(body)["handoff"]
-            name = message["metadata"]["recipient_id"]
-            data = {
-                "status": "COMPLETED",
-                "criteria_met": True,
-                "actions_done": message["instructions"].get("required_actions", []),
-            }
-            sender = name if isinstance(name, str) else name[0]
-            report = respond(message, Kind.STATUS_UPDATE, data, sender=sender, state="DONE", now=datetime.now(UTC), key="done")
+            report = self.report(json.loads(body)["handoff"])
             return 200, {"status": "COMPLETED", "handoffs": [json.loads(envelope(report, self.identity))]}
         except Exception:  # of any form: the items tell it
             return 400, {"status": "REJECTED", "handoffs": []}
 
+    @asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve during the block, and yield the URL."""
+        from treaty_agent.transport.listener import serving  # a web server, which the other role does not need
 
-@asynccontextmanager
-async def listening(listener: Listener, host: str, port: int) -> AsyncIterator[int]:
-    """Serve a listener during the block, and yield the port."""
-    from treaty_agent.transport.listener import serving  # a web server, which the other role does not need
+        async with serving(self.app, host, port, sockets=16) as server:
+            yield f"http://{host}:{server.port}"
 
-    async with serving(listener.app, host, port, sockets=16) as server:
-        yield server.port
+
+class SessionListener(Deliveries):
+    """Takes messages as the receiver of a session; the first has no receipt, so that it comes again."""
+
+    async def opened(self, number: int) -> Opened:
+        """Return the message of a delivery, which has no envelope."""
+        self.need(self.bodies, "The peer handed no message to this address.")
+        return Opened(decode_json(await self.delivery(number)), None)
+
+    async def _take(self, socket: Any) -> None:
+        session = ForeignSession(self, socket)
+        with suppress(ConnectionClosed, AttributeError, KeyError, TypeError, ValueError):
+            await session.welcome("receiver")
+            while True:
+                message = await session.hear()
+                if message["payload"]["handoff_type"] == Kind.STATUS_UPDATE or not self.keep(json.dumps(message).encode()):
+                    continue
+                at, sender = datetime.now(UTC), self.report(message)["metadata"]["sender_id"]
+                receipt = {"status": "ACCEPTED"}
+                await session.say(
+                    respond(message, Kind.STATUS_UPDATE, receipt, sender=sender, state="TAKEN", now=at, key="taken")
+                )
+                await session.say(self.report(message))
+
+    @asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve during the block, and yield the URL."""
+        async with serve(self._take, host, port, **SOCKET) as server:
+            yield f"ws://{host}:{server.sockets[0].getsockname()[1]}"
 
 
 @SENDER.rule("sends", "Rules, 4", "Post the envelope to /handoffs.")
-async def a_message_comes(peer: Listener) -> None:
+async def a_message_comes(peer: Deliveries) -> None:
     """A sender hands a message over: an envelope of at most 1 MiB, and the message in `handoff`."""
     peer.need(peer.bodies, "The peer handed no message to this address.")
     try:
@@ -480,7 +593,7 @@ async def a_message_comes(peer: Listener) -> None:
 
 
 @SENDER.rule("form", "Form", "Validate each message with the schema of the document before you send it.")
-async def the_message_has_the_form(peer: Listener) -> None:
+async def the_message_has_the_form(peer: Deliveries) -> None:
     """A message has the four sections and the form of the document: times with milliseconds and a zone, UUIDs, known types."""
     message = await peer.message()
     check(message)
@@ -489,30 +602,27 @@ async def the_message_has_the_form(peer: Listener) -> None:
 
 
 @SENDER.rule("signs", "Envelope", "Sign `treaty-handoff-v1`, LF and the JCS form with the key that `proof.key` names.")
-async def the_message_is_signed(peer: Listener) -> None:
+async def the_message_is_signed(peer: Deliveries) -> None:
     """The proof of a message verifies with a key of the DID that it names."""
-    await peer.message()
-    opened = await open_envelope(await peer.delivery(0), peer.resolver)
+    opened = await peer.opened(0)
     peer.need(opened.signer is not None, "The message has no proof: the transport has to prove the sender.")
 
 
-@SENDER.rule(
-    "keeps", "Rules, 4", "Keep a message until it is answered. After 503 send the same bytes again, and never build it anew."
-)
-async def the_message_is_sent_again(peer: Listener) -> None:
-    """The sender keeps a message until it has an answer, and sends the same one again: here after 503."""
+@SENDER.rule("keeps", "Rules, 4", "Keep a message until it is answered. After 503 or 5 s of silence send the same one again.")
+async def the_message_is_sent_again(peer: Deliveries) -> None:
+    """The sender keeps a message until it has an answer, and sends the same one again: here after 503, or a silence."""
     first = await peer.message()
-    peer.sent = "503, and then a wait for the second delivery"
-    again = (await open_envelope(await peer.delivery(1), peer.resolver)).message
+    peer.sent = "503 or nothing, and then a wait for the second delivery"
+    again = await peer.message(1)
     peer.expect(again == first, "The second delivery is another message.")
 
 
 @SENDER.rule("stops", "Rules, 4", "Stop when a message has an answer other than 503.")
-async def the_message_is_not_sent_after_its_answer(peer: Listener) -> None:
+async def the_message_is_not_sent_after_its_answer(peer: Deliveries) -> None:
     """A message that has its answer is not sent again."""
     await peer.message()
     peer.need(len(peer.bodies) > 1, "The message was not sent again after 503.")
     peer.sent = "200 COMPLETED"
     await asyncio.sleep(_AFTER)
-    later = [(await open_envelope(body, peer.resolver)).message for body in peer.bodies[2:]]
+    later = [await peer.message(number) for number in range(2, len(peer.bodies))]
     peer.expect(await peer.message() not in later, "The message came again after its answer.")

@@ -10,6 +10,7 @@ let key = null, madeFile = null;
 
 const title = (item) => item.querySelector(".choice-name").textContent.trim();
 const items = () => [...ranked.children];
+const choiceOf = (name) => page.querySelector(`[data-choice="${name}"]`);
 
 function say(text) {
   live.textContent = text;
@@ -38,8 +39,17 @@ function refresh() {
     tie.setAttribute("aria-pressed", String(Boolean(item.dataset.tied)));
     item.querySelector(".handle").setAttribute("aria-label", `Move ${title(item)}, place ${place + 1} of ${items().length}`);
   });
+  document.querySelector("[data-command] code").textContent = command();
   part("pool-empty").hidden = pool.children.length > 0;
   part("send").disabled = !key || items().length === 0;
+}
+
+// The command that makes the same ballot. A URI may have a character that a shell expands.
+function command() {
+  const uri = (choice) => choiceOf(choice).dataset.uri ?? choice;
+  const words = tiers().map((tier) => tier.map(uri).join(","));
+  const quoted = words.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`));
+  return ["treaty vote", topic, ...quoted].join(" ");
 }
 
 // The neighbour moves and not the item itself, because an element that moves loses the focus.
@@ -305,5 +315,14 @@ part("send").addEventListener("click", async () => {
   refresh();
 });
 
+// The newest ballot of the DID, as it is in the log.
+const earlier = JSON.parse(page.dataset.earlier);
+if (earlier.length && !earlier.flat().includes("none")) pool.append(choiceOf("none"));
+for (const tier of earlier) {
+  tier.forEach((name, place) => {
+    if (place > 0) choiceOf(name).dataset.tied = "yes";
+    ranked.append(choiceOf(name));
+  });
+}
 page.hidden = false;
 refresh();

@@ -1,0 +1,1 @@
+../../../message-routing/peers/go/session.go
