@@ -18,7 +18,7 @@ from .output import escape
 from .values import Topic
 
 if TYPE_CHECKING:
-    from treaty_client.registries.replies import Summary
+    from treaty_client.registries.replies import SearchResult, Summary
 
 _MAX_SHOWN = 512
 
@@ -63,12 +63,12 @@ def search(
     uri: bool = False,
     options: Options = Options(),
 ) -> None:
-    """Find protocols by words in any language and by filters. All that is given must match.
+    """Find protocols by a sentence or words in any language, best first, and by filters, which all must match.
 
     Parameters
     ----------
     words
-        The words to find; all protocols when empty.
+        Each word counts; all protocols when there are none.
     sort
         The order: by proved use, the newest first, or by name. Without it, the best match first.
     limit
@@ -81,14 +81,16 @@ def search(
     filter_values = {name: value or "" for name, value in dataclasses.asdict(filters).items() if name != "code_free"}
     filter_values["handler"] = "code-free" if filters.code_free else ""
 
-    async def work() -> tuple[Summary, ...]:
+    async def work() -> tuple[SearchResult, ...]:
         async with RegistryClient(options.sources(), options.network) as client:
             return (await client.search(" ".join(words), **filter_values, sort=sort or "", limit=limit)).protocols
 
     page = run(work())
     if uri and not page:
         raise NotFound(ProtocolCode.UNKNOWN, "Nothing is found.")
-    lines = [f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}[/]" for p in page]
+    lines = [
+        f"[bold]{_line(p.uri)}[/]\n  {_line(p.title)}  [dim]{_line(p.topic)}, {_line(_states(p))}{_score(p)}[/]" for p in page
+    ]
     lines = [_line(p.uri) for p in page] if uri else lines
     value = {"protocols": [{name: getattr(p, name) for name in p.__struct_fields__} for p in page]}
     options.output.result(value, *(lines or ["Nothing found."]))
@@ -99,6 +101,10 @@ def _states(summary: Summary) -> str:
     use = f"{summary.pairs} {'pair' if summary.pairs == 1 else 'pairs'} proved its use" if summary.pairs else None
     states = [summary.election, summary.status if summary.status != "active" else None, use]
     return ", ".join(filter(None, states)) or summary.status
+
+
+def _score(found: SearchResult) -> str:
+    return f", score {found.score}" if found.score is not None else ""
 
 
 def _line(text: str) -> str:

@@ -46,8 +46,9 @@ from .values import Failure, Value, decode_json, encode_json
 # Interface 2 adds streams (`Requested`, `Item`, `Emit`, `Request`), events, and cancellation (`Cancelled`, `Cancel`).
 # Interface 3 adds shared roles, whose session has many peers (`PeerJoined`).
 # Interface 4 adds the change of agreed parameters (`Renegotiated`).
+# Interface 5 adds negative codes of errors, and forms whose ids may be integers.
 # A handler of an earlier interface never receives the events of a later one.
-INTERFACE = 4
+INTERFACE = 5
 
 __all__ = [
     "INTERFACE",

@@ -24,6 +24,7 @@ from . import canonical
 from .codes import CardCode, DocumentCode, ProtocolCode, StatementCode
 from .did import Did, is_host, parse_did
 from .errors import Malformed, TooLarge
+from .reverse_dns import owns
 
 # Agents give a document to a language model in one prompt.
 MAX_DOCUMENT = 256 * 1024
@@ -39,6 +40,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 _TOPIC = re.compile(rf"{_NAME.pattern}(?:/{_NAME.pattern}){{0,3}}")
 # The lookahead prevents a host such as `example.com` from matching `example.com@evil.example`.
 _ALIAS = re.compile(r"https?://([a-z0-9.-]+)(?=[/?#]|\Z)", re.IGNORECASE)
+_GITHUB = re.compile(r"https://github\.com/([a-z0-9](?:[a-z0-9-]{0,37}[a-z0-9])?)(?=[/?#]|\Z)", re.IGNORECASE)
 _PRINTABLE = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"([a-z0-9.-]+)(?::([1-9][0-9]{0,4}))?")
 
@@ -168,12 +170,21 @@ def check_aliases(aliases: Sequence[str]) -> None:
 
 
 def is_verified_alias(alias: str, publisher: Did) -> bool:
-    """Tell whether a claim to a foreign URI is verified: its host is the publisher's own domain.
+    """Tell whether a claim to a foreign name is verified: the publisher's own domain is the host of the URI, or owns the reverse
+    DNS name, or is that of the GitHub account whose repository the URI names.
 
     A publisher with a port or a path does not own the domain.
     """
+    if publisher.host is None or publisher.port is not None or publisher.path:
+        return False
     match = _ALIAS.match(alias)
-    return match is not None and publisher.host == match[1].lower() and publisher.port is None and not publisher.path
+    if match is None:
+        return owns(publisher.host, alias)
+    if publisher.host == match[1].lower():
+        return True
+    # GitHub serves OWNER.github.io for this account alone. Names of accounts have no case.
+    repository = _GITHUB.match(alias)
+    return repository is not None and publisher.host == f"{repository[1].lower()}.github.io"
 
 
 def parse_version(text: str) -> str:

@@ -30,6 +30,7 @@ from .routes import (
     pages,
     protocols,
     sigstore,
+    skills,
     standing,
     statements,
     topics,
@@ -89,6 +90,10 @@ _READS: list[HTTPRouteHandler] = [
     pages.replay,
     pages.replay_given,
     pages.documentation,
+    skills.elected,
+    skills.elected_skill,
+    skills.published,
+    skills.published_skill,
     health.live,
     health.ready,
 ]

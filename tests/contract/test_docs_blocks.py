@@ -82,7 +82,20 @@ RUN = {
     ("protocols/message-routing/README.md", "python"): (1, "unit/test_message_routing.py"),
 }
 """The blocks of a page that are run: their number, and the test module. A new block is another number: its test runs it first."""
-FOREIGN = {"cosign", "curl", "jq", "sigstore", "docker", "install", "systemctl", "cd", "python3", "sed", "/opt/treaty/bin/pip"}
+FOREIGN = {
+    "cosign",
+    "curl",
+    "jq",
+    "npx",
+    "sigstore",
+    "docker",
+    "install",
+    "systemctl",
+    "cd",
+    "python3",
+    "sed",
+    "/opt/treaty/bin/pip",
+}
 """Programs of others. Tests of tests/interop and tests/deploy run the first ones; the last ones change a whole machine."""
 
 

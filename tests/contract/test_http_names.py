@@ -128,6 +128,28 @@ async def test_a_claim_is_listed_beside_the_truth_and_never_verified(api: httpx.
         ("https://[::1", "did:wba:example.com", False),
         ("https://example.com:99999/", "did:wba:example.com", False),
         ("https://example.com/ns", "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", False),
+        # Reverse DNS: UCP's names, and MCP's with a path.
+        ("com.example.payments.installments", "did:wba:example.com", True),
+        ("com.example/weather", "did:web:example.com", True),
+        ("com.example.pay", "did:wba:pay.example.com", True),
+        ("com.example.pay", "did:wba:cdn.example.com", False),
+        ("com.examplecorp.pay", "did:wba:example.com", False),
+        ("com.example.pay", "did:wba:example.com:users:mallory", False),
+        ("com.example.pay", "did:wba:example.com%3A8443", False),
+        ("com.example.pay", "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp", False),
+        # A GitHub account: the domain that GitHub serves for it alone.
+        ("io.github.alice/weather", "did:wba:alice.github.io", True),
+        ("io.github.Alice/weather", "did:wba:alice.github.io", True),
+        ("https://github.com/alice/a2a-x402/v0.1", "did:wba:alice.github.io", True),
+        ("https://github.com/Alice", "did:wba:alice.github.io", True),
+        ("https://github.com/alice-2/weather", "did:wba:alice.github.io", False),
+        ("https://github.com/mallory/../alice/x", "did:wba:alice.github.io", False),
+        ("https://github.com@evil.example/alice", "did:wba:alice.github.io", False),
+        ("https://github.com.evil.example/alice", "did:wba:alice.github.io", False),
+        ("http://github.com/alice/x", "did:wba:alice.github.io", False),
+        ("https://github.com/alice/x", "did:wba:alice.github.io:project", False),
+        ("https://github.com/alice/x", "did:wba:alice.github.com", False),
+        ("io.github.alice/weather", "did:wba:bob.github.io", False),
     ],
 )
 def test_only_the_domain_itself_verifies_its_names(alias: str, did: str, verified: bool) -> None:

@@ -45,7 +45,7 @@ from treaty_io.identity import identity
 from treaty_io.network import did_documents, egress
 from treaty_registry.admission import fair_queue, quota, upload_room
 from treaty_registry.admission.content_process import ContentLimits
-from treaty_registry.catalogue import queries, retrieval, search, standing, statuses
+from treaty_registry.catalogue import queries, ranking, retrieval, search, standing, statuses
 from treaty_registry.problems import problem_of
 from treaty_registry.routes import blobs, statements
 from treaty_registry.serving import request_filter, request_head, topics
@@ -234,7 +234,7 @@ CAPS = {
         ("`q` (at most {} characters", search.MAX_QUERY),
         ("`search.query` (more than {})", search.MAX_QUERY_TERMS),
         ("`limit` (1 to {}; 20)", retrieval.MAX_PAGE),
-        ("A page looks at {} protocols", retrieval.MAX_WALK),
+        ("a page looks at {} protocols", ranking.MAX_WALK),
         ("newest first by PEP 440, at most {} -", queries.MAX_VERSIONS),
         ("topics by name, {} a page", topics.MAX_TOPICS),
         ("each with its oldest {} versions", statuses.MAX_URIS),

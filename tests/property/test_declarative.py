@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from typing import Any
@@ -12,8 +13,9 @@ from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treaty_handler import Call, Received, Send, decode_json, encode_json
+from treaty_handler import Call, Cancel, Received, Result, Send, decode_json, encode_json
 from treaty_handler.declarative.forms import Form, FormIndex
+from treaty_handler.declarative.traits import FormTraits
 
 PACKAGE = declared()
 
@@ -51,7 +53,7 @@ def test_002_08_a_message_that_a_form_writes_it_reads(data: st.DataObject) -> No
     whole = data.draw(st.booleans())
     slots = [f"${source}"] if whole else [f"${source}.{name}" for name in value]
     template = data.draw(templates([*slots, *(["$id"] if kind != "event" else [])]))
-    form = Form(kind, "op", template)
+    form = Form(kind, "op", template, (), FormTraits())
     message = decode_json(form.write({"id": "an id", source: value}))
     assert FormIndex([form]).match(message) == [form]
     read, faults = form.read(message)
@@ -106,6 +108,98 @@ async def talk(draw: random.Random) -> None:
     assert network.over == {LEFT, RIGHT}
     # Both sides keep the protocol, credits included, however the network treats their messages.
     assert 502 not in {failure.code for failure in network.ended.values() if failure is not None}
+
+
+RPC = declared(
+    {
+        "operations": {
+            "ask": {
+                "arguments": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+                "result": {},
+                "errors": {"-32602": "It does not conform."},
+                "idempotent": True,
+                "timeout": 5,
+            }
+        },
+        "roles": {
+            "left": {"peer": "right", "calls": ["ask"], "invokes": ["ask"]},
+            "right": {"peer": "left", "calls": ["ask"], "invokes": ["ask"]},
+        },
+        "messages": {
+            "*": {
+                "request": {"v": "2", "id": "$id", "method": "$operation", "params": "$arguments"},
+                "response": {"v": "2", "id": "$id", "method": "$absent", "error": "$absent", "result": "$result"},
+                "error": {"v": "2", "id": "$id", "method": "$absent", "result": "$absent", "error": {"code": "$code"}},
+                "cancel": {"v": "2", "method": "cancel", "params": {"id": "$id"}},
+            }
+        },
+        "refusals": {"400": -32602},
+    }
+)
+rpc_messages = st.fixed_dictionaries(
+    {},
+    optional={
+        "v": st.just("2") | values,
+        "id": st.sampled_from([1, "1", True, 1.0, 2**53, "x" * 300]),
+        "method": st.sampled_from(["ask", "cancel", "none"]) | values,
+        "params": values | st.just({"name": "x", "id": 1}),
+        "result": values,
+        "error": values | st.just({"code": -32602}),
+    },
+)
+
+
+@given(rpc_messages)
+@settings(max_examples=examples(300), deadline=None)
+def test_002_23_no_message_of_json_rpc_has_two_readings(message: dict[str, Any]) -> None:
+    manifest = RPC.manifest
+    traits = FormTraits.of(manifest.messages, manifest.interface, manifest.refusals)
+    forms = [Form(kind, "ask", dict(template), ["name"], traits) for kind, template in manifest.messages["ask"].items()]
+    readings = [form for form in forms if FormIndex([form]).match(message) and not form.read(message).faults]
+    assert len(readings) <= 1
+    assert FormIndex(forms).match(message) == readings or not readings
+
+
+def test_002_23_forms_are_found_whatever_their_order() -> None:
+    # Each lacks a member that the next one has, in a circle: no order of trying them would do.
+    written: list[dict[str, Any]] = [
+        {"a": "$absent", "b": "$id"},
+        {"b": "$absent", "c": "$id"},
+        {"c": "$absent", "a": "$id"},
+    ]
+    traits = FormTraits.of({"op": dict(zip("xyz", written, strict=True))}, 5, {})
+    for order in itertools.permutations(written):
+        forms = [Form("cancel", "op", template, (), traits) for template in order]
+        for form, template in zip(forms, order, strict=True):
+            message = decode_json(form.write({"id": "1"}))
+            assert len(message) == 1
+            assert FormIndex(forms).match(message) == [form], template
+
+
+async def test_002_24_an_id_may_be_an_integer_and_1_is_another_one() -> None:
+    opened = await session(RPC, "right", local=RIGHT, peer=LEFT)
+
+    async def give(message: dict[str, Any]) -> list[Any]:
+        return list(await opened.handle(Received(peer=LEFT, data=encode_json(message))))
+
+    request = {"v": "2", "method": "ask", "params": {"name": "x"}}
+    no_ids: list[Any] = [True, 1.0, 2**53, None]
+    for value in no_ids:
+        assert [type(effect).__name__ for effect in await give({**request, "id": value})] == ["Audit"]
+    for number in (1, "1"):
+        assert [type(effect).__name__ for effect in await give({**request, "id": number})] == ["Invoke"]
+    # Neither is answered a second time.
+    for number in (1, "1"):
+        assert [type(effect).__name__ for effect in await give({**request, "id": number})] == ["Audit"]
+    (refused,) = await give({"v": "2", "id": 2, "method": "ask", "params": {}})
+    assert decode_json(refused.data) == {"v": "2", "id": 2, "error": {"code": -32602}}
+    # The answer has the id of its request, after a restart too.
+    opened = await opened.branch()
+    for call, number in (("1", 1), ("2", "1")):
+        answers: list[Any] = list(await opened.handle(Result(call=call, value="ok")))
+        assert [decode_json(answer.data) for answer in answers] == [{"v": "2", "id": number, "result": "ok"}]
+    (invoked,) = await give({**request, "id": 3})
+    assert await give({"v": "2", "method": "cancel", "params": {"id": 3}}) == [Cancel(call=invoked.call)]
 
 
 hostile = st.one_of(

@@ -178,6 +178,90 @@ def test_002_05_forms_that_are_told_apart(change: Change) -> None:
     assert declared(changed).is_declarative
 
 
+RPC: dict[str, Any] = {
+    "request": {"jsonrpc": "2.0", "id": "$id", "method": "$operation", "params": "$arguments"},
+    "response": {"jsonrpc": "2.0", "id": "$id", "method": "$absent", "error": "$absent", "result": "$result"},
+    "error": {"jsonrpc": "2.0", "id": "$id", "method": "$absent", "result": "$absent", "error": {"code": "$code"}},
+}
+REQUESTS: dict[str, Any] = {
+    "operations": {
+        "ask": {**MANIFEST["operations"]["ask"], "errors": {"404": "There is none.", "-32602": "It does not conform."}}
+    },
+    "roles": {"left": {"peer": "left", "calls": ["ask"], "invokes": ["ask"]}},
+    "messages": {"*": RPC},
+    "refusals": {"400": -32602},
+}
+
+
+def test_002_23_forms_of_json_rpc_are_told_apart_by_absent_members() -> None:
+    manifest = declared(REQUESTS).manifest
+    assert (manifest.interface, set(manifest.operations["ask"].errors)) == (5, {404, -32602})
+    assert manifest.refusals == {400: -32602}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        # Without `method` a response with one could be a request, without `error` nothing tells the two answers apart.
+        (lambda manifest: manifest["messages"]["*"]["response"].pop("method"), "not told apart"),
+        (
+            lambda manifest: (
+                manifest["messages"]["*"]["response"].pop("error"),
+                manifest["messages"]["*"]["error"].pop("result"),
+            ),
+            "not told apart",
+        ),
+        # A member that may be left out does not tell: the schema does not require `size`.
+        (
+            lambda manifest: manifest["messages"]["*"].update(
+                request={"id": "$id", "jsonrpc": "2.0", "method": "$arguments.size", "name": "$arguments.name"}
+            ),
+            "not told apart",
+        ),
+        # Nor does a member of a value.
+        (member("response", "error", {"code": "$absent"}), ""),
+        (member("error", "error", "$code"), ""),
+        (lambda manifest: manifest.update(interface=4), "interface"),
+        (lambda manifest: manifest.update(refusals={"404": -32602}), "refusals"),
+        (lambda manifest: manifest.update(refusals={"400": -32601}), "refusals.400"),
+        (lambda manifest: manifest.update(refusals={"400": True}), "refusals.400"),
+        (lambda manifest: manifest.update(refusals=[]), "refusals"),
+        (lambda manifest: manifest["operations"]["ask"]["errors"].update({"-0": "x"}), "-0"),
+        (lambda manifest: manifest["operations"]["ask"]["errors"].update({"--1": "x"}), "plain digits"),
+        (lambda manifest: manifest["operations"]["ask"]["errors"].update({"-01": "x"}), "plain digits"),
+    ],
+)
+def test_002_23_forms_of_json_rpc_that_are_refused(change: Change, told: str) -> None:
+    if not told:
+        # These two stay told apart: an object is a member, and so is a code.
+        changed = copy.deepcopy(REQUESTS)
+        change(changed)
+        assert declared(changed).is_declarative
+        return
+    fault = refusal(change, REQUESTS)
+    assert fault.code == "handler.manifest"
+    assert told in fault.message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest["messages"]["*"]["end"].update(x="$absent"),
+        lambda manifest: manifest["operations"]["ask"]["errors"].update({"-1": "x"}),
+        lambda manifest: manifest.update(refusals={}),
+    ],
+)
+def test_002_23_each_part_of_json_rpc_needs_interface_5(change: Change) -> None:
+    changed = copy.deepcopy(MANIFEST)
+    change(changed)
+    assert declared(changed).manifest.interface == 5
+    for interface in (2, 4):
+        changed["interface"] = interface
+        with pytest.raises(TreatyError) as caught:
+            declared(changed)
+        assert caught.value.code == "handler.manifest"
+
+
 def test_002_04_all_forms_together_are_bounded() -> None:
     manifest = {
         "operations": {f"op{number}": MANIFEST["operations"]["ask"] for number in range(40)},

@@ -8,7 +8,7 @@ import pytest
 
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_client.registries.api import RegistryClient
-from treaty_client.registries.replies import Page, Summary
+from treaty_client.registries.replies import Page, SearchResult
 from treaty_command.context import Options
 from treaty_command.output import Output
 from treaty_command.search import search as search_command
@@ -64,7 +64,7 @@ def test_a_failed_step_has_the_data_of_its_cause(capsys: pytest.CaptureFixture[s
 
 
 def test_what_a_registry_lists_forges_no_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = Summary(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
+    summary = SearchResult(HOSTILE, "a/b", f"{HOSTILE}\nhttps://forged.example/", "0" * 64, "did:wba:a.example", "published")
 
     async def search(client: RegistryClient, words: str, **options: object) -> Page:
         return Page((summary,))

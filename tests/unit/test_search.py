@@ -95,10 +95,10 @@ def test_a_word_of_any_length_is_one_term_of_64_characters() -> None:
 
 def test_queries_are_capped() -> None:
     assert asked("a" * MAX_QUERY)
-    with pytest.raises(Malformed, match="200 characters"):
+    with pytest.raises(Malformed, match="400 characters"):
         asked("a" * (MAX_QUERY + 1))
     asked(" ".join(f"w{n}" for n in range(MAX_QUERY_TERMS)))
-    with pytest.raises(Malformed, match="16 words"):
+    with pytest.raises(Malformed, match="32 words"):
         asked(" ".join(f"w{n}" for n in range(MAX_QUERY_TERMS + 1)))
 
 

@@ -102,8 +102,8 @@ class _MethodReading:
         for item in listed if isinstance(listed, list) else ():
             error = self.schemas.resolved(item)
             code, meaning = error.get("code"), one_line(str(error.get("message") or ""), MAX_MEANING)
-            if type(code) is int and 0 <= code <= MAX_ERROR_CODE:
+            if type(code) is int and abs(code) <= MAX_ERROR_CODE:
                 errors[code] = meaning or f"Error {code}."
             else:
-                self.left_out.append(f"its error {str(code)[:20]}: a code is 0 to {MAX_ERROR_CODE}")
+                self.left_out.append(f"its error {str(code)[:20]}: a code has at most nine digits")
         return errors

@@ -244,6 +244,11 @@ class NegotiatedProtocol:
         return self.published or URN + self.hash
 
     @property
+    def document(self) -> bytes:
+        """Always b"": the agreement keeps its hash."""
+        return b""
+
+    @property
     def aliases(self) -> tuple[str, ...]:
         """Always empty: no publish statement claims an alias for it."""
         return ()

@@ -11,11 +11,14 @@ message of a connection decides the profile:
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 from treaty_anp.e2ee.accepted_hellos import AcceptedHellos
@@ -34,6 +37,7 @@ from ..authentication.nonces import NonceMemory
 from ..authentication.request_signing import RequestSigner, RequestVerifier
 from ..discovery.documents import AgentFacts, OfferedProtocol, describe, description_url, service_entry
 from ..transport import reconnect
+from ..transport.agora import AgoraProtocol
 from ..transport.application import Application, Door, Intake, StaticDocument
 from ..transport.connection import Connection, next_message
 from ..transport.parting import SessionParting
@@ -46,6 +50,8 @@ from .flow_manager import MetaProtocolManager
 from .interfaces import AgentEvent
 from .lifecycle import run_responder
 from .reporting import RegistryPublisher
+
+_T = TypeVar("_T")
 
 _DID_KEY = (
     "Peers that fetch DID documents, such as servers of the ANP SDK, refuse its requests over HTTP: a did:key has none. "
@@ -178,7 +184,8 @@ class AgentEndpoint:
         from ..transport import listener  # a web server, which an agent that only connects does not need
 
         documents: dict[str, StaticDocument] = {}
-        with self._verifying(f"{host}-{port}" if port else "") as verifier:
+        agora: dict[str, AgoraProtocol] = {}
+        with self._renewing(agora, self._agora), self._verifying(f"{host}-{port}" if port else "") as verifier:
             async with listener.listen(
                 self.enter,
                 host,
@@ -187,6 +194,7 @@ class AgentEndpoint:
                 max_connections=self._context.capacity.sessions,
                 # The documents are filled below, when the port is known.
                 documents=documents,
+                agora=agora,
                 authenticate=verifier.verify,
                 challenge=verifier.challenge,
                 intake=self._intake,
@@ -203,11 +211,14 @@ class AgentEndpoint:
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
         documents: dict[str, StaticDocument] = {}
+        agora: dict[str, AgoraProtocol] = {}
         self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description, doors)))
+        self._open.enter_context(self._renewing(agora, self._agora))
         return Application(
             self.enter,
             max_connections=self._context.capacity.sessions,
             documents=documents,
+            agora=agora,
             authenticate=verifier.verify,
             challenge=verifier.challenge,
             intake=self._intake,
@@ -234,8 +245,8 @@ class AgentEndpoint:
                 memory.close()
 
     @contextmanager
-    def _renewing(self, documents: dict[str, StaticDocument], make: Callable[[], dict[str, StaticDocument]]) -> Iterator[None]:
-        """Keep the documents up to date for the time of the block: other protocols may be served, or the key be replaced."""
+    def _renewing(self, documents: dict[str, _T], make: Callable[[], dict[str, _T]]) -> Iterator[None]:
+        """Keep a table of the served protocols up to date for the time of the block: they may change, or the key."""
 
         def fill() -> None:
             made_documents = make()
@@ -248,6 +259,18 @@ class AgentEndpoint:
             yield
         finally:
             self._context.served.changed.remove(fill)
+
+    def _agora(self) -> dict[str, AgoraProtocol]:
+        """Return the served protocols by the names that Agora has for them."""
+        served = self._context.served
+        provided = served.provided()
+        found = {}
+        for uri, protocol in served.ready.items():
+            role = protocol.package.manifest.roles.get(provided[uri].role)
+            if role is not None and protocol.document:
+                digest = hashlib.sha1(protocol.document, usedforsecurity=False).digest()
+                found[base64.b64encode(digest).decode()] = AgoraProtocol(uri, role.peer)
+        return found
 
     def _documents(self, public: Sequence[str], name: str, description: str, doors: Sequence[Door]) -> dict[str, StaticDocument]:
         """Return the documents for discovery; none without a public address."""

@@ -163,6 +163,10 @@ class SpokenProtocol(Protocol):
         """The handler."""
 
     @property
+    def document(self) -> bytes:
+        """The document; b"" where it is not kept."""
+
+    @property
     def aliases(self) -> tuple[str, ...]:
         """The foreign names that its publish statement claims."""
 

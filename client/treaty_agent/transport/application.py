@@ -30,6 +30,7 @@ from treaty_io.codes import ConnectionCode, SessionCode
 from treaty_io.line_limit import limited_logger
 from treaty_io.network.turns import asker_at, asking_for
 
+from .agora import CONVERSATIONS, Agora, AgoraProtocol
 from .asgi_websocket import AsgiWebSocket
 from .connection import Connection
 from .http import MAX_BODY, MEDIA_TYPE, SESSIONS
@@ -130,6 +131,7 @@ class Application:
         *,
         max_connections: int,
         documents: Mapping[str, StaticDocument] = MappingProxyType({}),
+        agora: Mapping[str, AgoraProtocol] = MappingProxyType({}),
         authenticate: Authenticate | None = None,
         challenge: Callable[[], Mapping[str, str]] = dict,
         intake: Intake | None = None,
@@ -139,11 +141,11 @@ class Application:
         """Start with no connection.
 
         `accept`: called for each connection, which is closed when it returns. `max_connections`: further ones get 503. So do
-        those of a network that has as many as are left, so that one network gets at most half.
-        `documents`: by path; looked up anew for each request. `authenticate`: proves the sender of a request; without it, all
-        requests are accepted unproved. `challenge`: returns the headers of a 401 answer. `intake`: when it is closed, new
-        sessions get 503. `drain`: called before the end by the server's lifespan events. `doors`: other protocols, which are
-        closed with the application.
+        those of a network that has as many as are left, so that one network gets at most half. `documents`: by path, and
+        `agora`, the protocols by SHA-1 in base64: looked up anew for each request. `authenticate`: proves the sender of a
+        request; without it, all requests are accepted unproved. `challenge`: returns the headers of a 401 answer. `intake`:
+        when it is closed, new sessions get 503. `drain`: called before the end by the server's lifespan events.
+        `doors`: other protocols, which are closed with the application.
         """
         self._doors = {door.path: door for door in doors}
         self._intake, self._drain = intake or Intake(), drain
@@ -154,6 +156,7 @@ class Application:
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
         self.sessions = Sessions(self._serve, self.refusal, self.turns)
+        self.agora = Agora(self._serve, self.refusal, agora)
         self._room = ByteRoom(MAX_READING)
         self._closed = False
 
@@ -290,6 +293,11 @@ class Application:
             if method not in (("POST",) if path == SESSIONS else ("POST", "DELETE")):
                 return _method_not_allowed("POST" if path == SESSIONS else "POST, DELETE")
             return await self._speak(scope, path, receive, admission)
+        is_conversation = path.startswith(f"{CONVERSATIONS}/")
+        if (path == "/" and method == "POST") or (is_conversation and method in ("POST", "DELETE")):
+            return await self._converse(scope, path, receive)
+        if is_conversation:
+            return _method_not_allowed("POST, DELETE")
         if path in self._doors:
             return _method_not_allowed("POST")
         document = self._documents.get(path)
@@ -319,11 +327,7 @@ class Application:
 
     async def _speak(self, scope: Scope, path: str, receive: Receive, admission: ExitStack) -> HttpResponse:
         """Answer a request of the HTTP binding."""
-        headers = _headers(scope)
-        if "origin" in headers:
-            raise Refused(ConnectionCode.ORIGIN, "An agent accepts no requests from web pages.")
-        if scope["method"] == "POST" and headers.get("content-type") != MEDIA_TYPE:
-            raise Malformed(ConnectionCode.REQUEST, f"The Content-Type of the body must be {MEDIA_TYPE}.")
+        headers = _own_headers(scope, MEDIA_TYPE)
         parameters = _parameters(scope)
         # Before the body: a request of a session that has too many costs no memory.
         admission.enter_context(self.sessions.admit(path, parameters))
@@ -342,6 +346,24 @@ class Application:
         if "Location" in reply.headers:
             return reply._replace(headers={**reply.headers, "Location": scope.get("root_path", "") + reply.headers["Location"]})
         return reply
+
+    async def _converse(self, scope: Scope, path: str, receive: Receive) -> HttpResponse:
+        """Answer a request of Agora."""
+        headers = _own_headers(scope, "application/json")
+        client = scope.get("client") or ("?", 0)
+        network = asker_at(client[0])
+        # Before the body: a request of a network that has its sessions costs no memory.
+        if path == "/" and (refusal := self.refusal(client[0])) is not None:
+            raise refusal
+        body = await self._read(receive, network)
+        try:
+            await self.turns(client[0]).take(len(body))
+            # Agora has no proofs. A caller without one is as unproved as the source of a Hello over a WebSocket.
+            is_signed = "signature" in headers or "authorization" in headers
+            peer = await self._prove(scope, headers, body) if is_signed else ""
+            return await self.agora.answer(scope["method"], path, body, address=f"{client[0]}:{client[1]}", peer=peer)
+        finally:
+            self._room.give_back(network, len(body))
 
     async def _read(self, receive: Receive, network: str) -> bytes:
         """Read the body of a request from a network. The caller gives its room back later.
@@ -407,6 +429,17 @@ def _headers(scope: Scope) -> dict[str, str]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         joined[name] = f"{joined[name]}, {value}" if name in joined else value
     return joined
+
+
+def _own_headers(scope: Scope, media_type: str) -> dict[str, str]:
+    """Return the headers of a request whose body has this type. Raises `Refused` for one of a web page, and `Malformed`."""
+    headers = _headers(scope)
+    if "origin" in headers:
+        raise Refused(ConnectionCode.ORIGIN, "An agent accepts no requests from web pages.")
+    # A web page can send other types without a question of its browser.
+    if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0].strip() != media_type:
+        raise Malformed(ConnectionCode.REQUEST, f"The Content-Type of the body must be {media_type}.")
+    return headers
 
 
 def _names(if_none_match: str, etag: str) -> bool:

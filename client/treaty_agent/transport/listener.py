@@ -41,6 +41,7 @@ from treaty_io.line_limit import limit_lines
 from treaty_io.network.turns import asker_at
 from treaty_io.task_set import TaskSet
 
+from .agora import AgoraProtocol
 from .application import Application, Authenticate, Door, Intake, StaticDocument
 from .connection import Connection
 from .websocket import CLOSE_TIMEOUT, OPEN_TIMEOUT, WebSocketConnection
@@ -71,6 +72,7 @@ async def listen(
     tls: ssl.SSLContext | None = None,
     max_connections: int,
     documents: Mapping[str, StaticDocument] = MappingProxyType({}),
+    agora: Mapping[str, AgoraProtocol] = MappingProxyType({}),
     authenticate: Authenticate | None = None,
     challenge: Callable[[], Mapping[str, str]] = dict,
     intake: Intake | None = None,
@@ -86,6 +88,7 @@ async def listen(
         accept,
         max_connections=max_connections,
         documents=documents,
+        agora=agora,
         authenticate=authenticate,
         challenge=challenge,
         intake=intake,

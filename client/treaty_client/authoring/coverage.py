@@ -100,7 +100,8 @@ def is_outcome(manifest: Manifest, cell: CoverageCell) -> bool:
     if cell.outcome == ITEM:
         return operation.kind is OperationKind.STREAM
     # Not by `_outcomes`: foreign packages have thousands of codes, and thousands of cells.
-    is_listed = cell.outcome.isdecimal() and len(cell.outcome) < _DIGITS and int(cell.outcome) in operation.errors
+    is_code = len(cell.outcome) < _DIGITS and cell.outcome.removeprefix("-").isdecimal()
+    is_listed = is_code and int(cell.outcome) in operation.errors
     return cell.outcome == SUCCESS or cell.outcome in _COMMON or is_listed
 
 

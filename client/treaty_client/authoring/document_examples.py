@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from treaty_consensus.handler import Manifest
 from treaty_handler import Call, Received, Value, decode_json
-from treaty_handler.declarative import Form, FormIndex
+from treaty_handler.declarative import Form, FormIndex, FormTraits
 from treaty_sandbox.vectors import Vector, VectorStep
 
 _MAX_MESSAGES = 8
@@ -18,8 +18,9 @@ _MAX_LENGTH = 800
 def form_examples(manifest: Manifest, vectors: Iterable[Vector]) -> Mapping[tuple[str, str], Value]:
     """Return the first message of each form, by operation and kind. A message that the handler sent is preferred: one that it
     received may break a schema."""
+    traits = FormTraits.of(manifest.messages, manifest.interface, manifest.refusals)
     forms = [
-        (name, kind, Form(kind, name, dict(template)))
+        (name, kind, Form(kind, name, dict(template), (), traits))
         for name, kinds in manifest.messages.items()
         for kind, template in kinds.items()
     ]
@@ -28,7 +29,7 @@ def form_examples(manifest: Manifest, vectors: Iterable[Vector]) -> Mapping[tupl
     received: dict[tuple[str, str], Value] = {}
     for vector in vectors:
         # The operation of each request, because answers of several operations may have one form.
-        owners: dict[str | None, str] = {}
+        owners: dict[str | int | None, str] = {}
         for step in vector.steps:
             for message, is_sent in _messages(step):
                 for name, kind, form, index in readers:

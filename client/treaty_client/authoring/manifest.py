@@ -25,7 +25,7 @@ ORIGIN = "registry.example"
 _PREFIX = "The handler's manifest.json is not valid: "
 # Each entry is parsed a few times. A manifest with more entries than this is refused as a whole.
 _MAX_ENTRIES = 64
-_OPTIONAL = {"$schema", "messages"}
+_OPTIONAL = {"$schema", "messages", "refusals"}
 _OPERATION: dict[str, Any] = {"arguments": {"type": "object"}, "result": {}, "errors": {}, "idempotent": True, "timeout": 1}
 _ROLE: dict[str, Any] = {"peer": "role", "calls": [], "invokes": []}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from treaty_consensus.handler import Manifest, Operation, OperationKind
 from treaty_handler import Value
+from treaty_handler.declarative import FormTraits
 from treaty_sandbox.vectors import Vector
 
 from .document_examples import call_examples, form_examples
@@ -21,6 +22,7 @@ _FORMS = """\
 Messages are JSON objects in UTF-8. A form has the members of a message; `$name` stands for a value. Members that no form shows
 are ignored.
 """
+_ABSENT = "`$absent`: the message has no such member.\n"
 
 
 def messages_part(manifest: Manifest, vectors: Sequence[Vector]) -> str:
@@ -49,6 +51,8 @@ class _Part:
         yield _table(("role", "other side", "calls", "serves"), rows)
         if manifest.messages:
             yield _FORMS
+            if FormTraits.of(manifest.messages, manifest.interface, {}).absent:
+                yield _ABSENT
         for operation in manifest.operations.values():
             yield from self._operation(operation)
 

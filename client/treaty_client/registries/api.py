@@ -242,7 +242,9 @@ class RegistryClient:
         limit: int = 20,
         cursor: str = "",
     ) -> Page:
-        """Return a page of the protocols that match all of this, for display; all protocols if everything is empty.
+        """Return a page of the protocols that have any word of `q`, best first, and match all else; all if everything is empty.
+
+        It is for display: nothing of it is proved.
 
         docs/specification/http.md, "Search", has the values of the facets from `state` to `handler`, and those of `sort`.
         """

@@ -45,10 +45,16 @@ class Summary(Reply, frozen=True):
     pairs: int = 0
 
 
+class SearchResult(Summary, frozen=True):
+    """A protocol that a search found. `score`: 1 to 100, how well it matches the words; None without words."""
+
+    score: int | None = None
+
+
 class Page(Reply, frozen=True):
     """Search results; `next` is the cursor of the page after, or None."""
 
-    protocols: tuple[Summary, ...]
+    protocols: tuple[SearchResult, ...]
     next: str | None = None
 
 

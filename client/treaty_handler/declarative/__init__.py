@@ -4,7 +4,8 @@ docs/specification/declarative.md specifies the forms and the rules. `handler` i
 code. The interpreter is a `Handler` like any other: events in, effects out, no I/O. It runs in the agent's process, because it is
 a part of the agent and the package is only data.
 
-    forms        write a message by its form; find the form of a message by its constants
+    traits       what all forms of one manifest have in common
+    forms        write a message by its form; find the form of a message by its constants and its absent members
     faults       sentences about a value that breaks its schema
     protocol     the operations and roles of a manifest, compiled
     caller       the calls of the local application
@@ -17,5 +18,6 @@ from __future__ import annotations
 from .forms import Form, FormIndex
 from .protocol import Check
 from .session import DeclarativeHandler, handler
+from .traits import FormTraits
 
-__all__ = ["Check", "DeclarativeHandler", "Form", "FormIndex", "handler"]
+__all__ = ["Check", "DeclarativeHandler", "Form", "FormIndex", "FormTraits", "handler"]

@@ -1,19 +1,17 @@
-"""Write a message by its form, and find the form of a message by its constants."""
+"""Write a message by its form, and find the form of a message by its constants and its absent members."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from ..values import Value, check_size, encode_json
+from .traits import ABSENT, FormTraits, MessageId, Path
 
 # The host refuses a longer message and ends the session.
 MAX_MESSAGE: Final = 1024 * 1024
-# An id is kept while its request is open.
-MAX_ID: Final = 256
 _MAX_LISTED = 5
 
-Path: TypeAlias = tuple[str, ...]
 _Key: TypeAlias = tuple[object, ...]
 _MISSING = object()
 _SUCCESS = "Success"
@@ -28,17 +26,29 @@ class Reading(NamedTuple):
 
 
 class Form:
-    """One form of one operation. `constants`: the places whose values are fixed; the slot `$operation` is one of them."""
+    """One form of one operation. `constants`: the places whose values are fixed; the slot `$operation` is one of them.
+    `presence`: place → whether it is there in each message; only of the places that another form may tell apart by it."""
 
-    def __init__(self, kind: str, operation: str, template: Mapping[str, Value]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        operation: str,
+        template: Mapping[str, Value],
+        required: Collection[str],
+        traits: FormTraits,
+    ) -> None:
+        """`required`: the members of the value that each message has. `traits`: of all forms of the manifest."""
         self.kind, self.operation = kind, operation
         self.constants: dict[Path, Value] = {}
+        self.presence: dict[Path, bool] = {}
         self.objects: list[Path] = []
         self.places: dict[str, Path] = {}
         self.members: dict[str, Path] = {}
         self.source = {"request": "arguments", "event": "arguments", "response": "result", "item": "item"}.get(kind, "")
-        self._template = template
+        self._template, self._traits = template, traits
         self._compile((), template)
+        written = {*self.objects, *self.places.values(), *(path for name, path in self.members.items() if name in required)}
+        self.presence |= dict.fromkeys(traits.absent & written, True)
 
     @property
     def word(self) -> str:
@@ -51,10 +61,9 @@ class Form:
             return dotted(self.members[member])
         return ".".join((*self.places.get(self.source, ()), member))
 
-    def id_in(self, message: Value) -> str | None:
+    def id_in(self, message: Value) -> MessageId | None:
         """Return the id of a message, or None if it has none that can be kept."""
-        value = at(message, self.places["id"])
-        return value if isinstance(value, str) and len(value) <= MAX_ID else None
+        return self._traits.id_of(at(message, self.places["id"]))
 
     def write(self, values: Mapping[str, Value]) -> bytes:
         """Return the bytes of a message, without absent members. Raises `ValueError` if the message is too large."""
@@ -74,9 +83,12 @@ class Form:
             if name in ("code", "count"):
                 if type(value) is not int and not faults:
                     faults.append(f"{dotted(path)} is not an integer.")
-            elif name in ("id", "message"):
+            elif name == "message" or (name == "id" and not self._traits.has_integer_ids):
                 if not isinstance(value, str) and not faults:
                     faults.append(f"{dotted(path)} is not a string.")
+            elif name == "id":
+                if type(value) is not int and not isinstance(value, str) and not faults:
+                    faults.append(f"{dotted(path)} is neither a string nor an integer.")
             elif value is _MISSING:
                 faults.append(f"{dotted(path)} is missing.")
             values[name] = value
@@ -92,6 +104,8 @@ class Form:
                 self.objects.append(path)
             for name, child in node.items():
                 self._compile((*path, name), child)
+        elif node == ABSENT:
+            self.presence[path] = False
         elif not isinstance(node, str) or not node.startswith("$"):
             self.constants[path] = node
         elif node.startswith("$$"):
@@ -129,34 +143,37 @@ class Form:
 
 
 class FormIndex:
-    """Find the forms of a message by their constants.
+    """Find the forms of a message by their constants, and by the members that are there or absent.
 
     Forms with constants at the same places share a table from these constants to the form. So a message costs one look-up for
     each set of places, not one comparison for each form. The manifest's rules bound the number of places.
     """
 
     def __init__(self, forms: Iterable[Form]) -> None:
-        self._tables: dict[tuple[Path, ...], dict[_Key, list[Form]]] = {}
+        # By the places of constants, and those that are there or absent.
+        self._tables: dict[tuple[tuple[Path, ...], tuple[Path, ...]], dict[_Key, list[Form]]] = {}
         for form in forms:
-            places = tuple(sorted(form.constants))
-            key = tuple(_comparable(form.constants[place]) for place in places)
-            self._tables.setdefault(places, {}).setdefault(key, []).append(form)
+            places, marked = tuple(sorted(form.constants)), tuple(sorted(form.presence))
+            key = (*(_comparable(form.constants[place]) for place in places), *(form.presence[place] for place in marked))
+            self._tables.setdefault((places, marked), {}).setdefault(key, []).append(form)
 
     def __bool__(self) -> bool:
         return bool(self._tables)
 
     def match(self, message: Value) -> list[Form]:
         """Return the forms whose constants the message has. Several are the same form of several operations."""
-        for places, table in self._tables.items():
-            matching = table.get(tuple(_comparable(at(message, place)) for place in places))
+        for (places, marked), table in self._tables.items():
+            present = (at(message, place) is not _MISSING for place in marked)
+            matching = table.get((*(_comparable(at(message, place)) for place in places), *present))
             if matching is not None:
                 return matching
         return []
 
     def faults(self, message: Value) -> list[str]:
         """Say which constants keep a message from having the first form of this index."""
-        for places, table in self._tables.items():
-            return list(_wrong_constants(message, places, table)) or ["The message has no known combination of constants."]
+        for (places, marked), table in self._tables.items():
+            wrong = [*_wrong_constants(message, places, table), *_wrong_presence(message, marked, table)]
+            return wrong or ["The message has no known combination of constants."]
         return []
 
 
@@ -192,6 +209,15 @@ def _wrong_constants(message: Value, places: tuple[Path, ...], table: Mapping[_K
             yield f"The only {dotted(place)} is {constants[0]}."
         else:
             yield f"The {dotted(place)} of {with_article(next(iter(expected.values())).word)} is {_shown(constants[0])}."
+
+
+def _wrong_presence(message: Value, marked: tuple[Path, ...], table: Mapping[_Key, list[Form]]) -> Iterator[str]:
+    forms = [forms[0] for forms in table.values()]
+    for place in marked:
+        is_present = at(message, place) is not _MISSING
+        if any(form.presence[place] is is_present for form in forms):
+            continue
+        yield f"A {forms[0].word} has no {dotted(place)}." if is_present else f"{dotted(place)} is missing."
 
 
 def _shown(constant: Value) -> str:

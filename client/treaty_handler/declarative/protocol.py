@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 
 from ..values import Value
 from .faults import sentences
-from .forms import Form, FormIndex, Path, at
+from .forms import Form, FormIndex, at
+from .traits import FormTraits, MessageId, Path
 
 # A provider owes at most so many items of one stream.
 MAX_CREDIT: Final = 1_024
@@ -24,8 +25,10 @@ first fault, or "" for a value that conforms."""
 class OperationForms:
     """One operation with its forms. `codes`: the error codes that it may fail with."""
 
-    def __init__(self, name: str, declared: Mapping[str, Value], messages: Mapping[str, Value], check: Check) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, declared: Mapping[str, Value], messages: Mapping[str, Value], traits: FormTraits, check: Check
+    ) -> None:
+        self.name, self.traits = name, traits
         self.kind: str = declared.get("kind", "request")
         self.timeout = float(declared.get("timeout", 0))
         self.window: int = declared.get("window", _DEFAULT_WINDOW)
@@ -35,12 +38,14 @@ class OperationForms:
         if self.kind == "stream":
             form_kinds = {"request", "item", "end", "error", "more", "cancel"}
         written = messages.get(name, messages.get("*", {}))
-        self.forms = {kind: Form(kind, name, written[kind]) for kind in written if kind in form_kinds}
+        self._schemas = {"arguments": declared["arguments"], "result": declared.get("result", {})}
+        self.forms = {
+            kind: Form(kind, name, written[kind], self._required(kind), traits) for kind in written if kind in form_kinds
+        }
         # The form of errors is the last one: its `$code` holds every code that no other form has as a constant.
         self._answers = FormIndex(self.forms[kind] for kind in ("response", "item", "end") if kind in self.forms)
         self._errors = FormIndex(self.forms[kind] for kind in ("error",) if kind in self.forms)
         self.controls = FormIndex(self.forms[kind] for kind in _CONTROLS if kind in self.forms)
-        self._schemas = {"arguments": declared["arguments"], "result": declared.get("result", {})}
         self._check = check
 
     def answer_form(self, message: Value) -> Form | None:
@@ -60,6 +65,10 @@ class OperationForms:
             return []
         name = ".".join(form.places.get(form.source, ())) or f"The {form.source}"
         return sentences(self._schemas[schema], value, name, form.place_of) or [problems]
+
+    def _required(self, kind: str) -> list[str]:
+        required = self._schemas["arguments" if kind in ("request", "event") else "result"].get("required", [])
+        return required if isinstance(required, list) else []
 
 
 class RoleForms:
@@ -83,7 +92,7 @@ class RoleForms:
             )
         )
 
-    def request_id(self, message: Value) -> tuple[Form, str] | None:
+    def request_id(self, message: Value) -> tuple[Form, MessageId] | None:
         """Return the id of a message as if it were a request, with the first request form that has an id there."""
         for form in self.request_forms:
             value = form.id_in(message)
@@ -97,17 +106,21 @@ class CompiledProtocol:
 
     def __init__(self, manifest: Mapping[str, Value], check: Check) -> None:
         messages = manifest["messages"]
-        self.operations = {name: OperationForms(name, item, messages, check) for name, item in manifest["operations"].items()}
+        refusals = {int(own): code for own, code in manifest.get("refusals", {}).items()}
+        traits = FormTraits.of(messages, manifest["interface"], refusals)
+        self.operations = {
+            name: OperationForms(name, item, messages, traits, check) for name, item in manifest["operations"].items()
+        }
         self.roles = {name: RoleForms(name, item, self.operations) for name, item in manifest["roles"].items()}
         self.answers = FormIndex(_forms(self.operations.values(), _ANSWERS))
         self.controls = FormIndex(_forms(self.operations.values(), _CONTROLS))
 
 
-def ids_at(message: Value, places: Iterable[Path]) -> Iterator[str]:
-    """Yield the texts at these places."""
+def ids_at(message: Value, places: Iterable[Path]) -> Iterator[MessageId]:
+    """Yield the texts and integers at these places. Only those under which a request is open are ids."""
     for place in places:
         value = at(message, place)
-        if isinstance(value, str):
+        if isinstance(value, str) or type(value) is int:
             yield value
 
 

@@ -10,6 +10,7 @@ from ..events import Item, Result
 from ..values import Value
 from .forms import Form, dotted, with_article
 from .protocol import MAX_CREDIT, OperationForms, RoleForms
+from .traits import MessageId
 
 MAX_OPEN: Final = 256
 _MAX_TEXT = 500
@@ -19,7 +20,7 @@ _MAX_TEXT = 500
 class IncomingRequest:
     """An open request. `number`: its id on the wire, "" for an event; `credit`: the items that may still be sent."""
 
-    number: str
+    number: MessageId
     operation: str
     credit: int = 0
 
@@ -29,7 +30,7 @@ class Provider:
 
     def __init__(self, role: RoleForms, peer: str, state: Value) -> None:
         self.open: dict[str, IncomingRequest] = {call: IncomingRequest(**item) for call, item in state["open"].items()}
-        self.ids = {item.number: call for call, item in self.open.items() if item.number}
+        self.ids = {item.number: call for call, item in self.open.items() if item.number != ""}
         self._role, self._peer = role, peer
         self._made: int = state["made"]
 
@@ -61,7 +62,7 @@ class Provider:
         invoke = Invoke(call=call, operation=operation.name, arguments=values["arguments"])
         return [invoke, Request(call=call, count=credit)] if credit else [invoke]
 
-    def control(self, form: Form, number: str, message: Value) -> list[Effect]:
+    def control(self, form: Form, number: MessageId, message: Value) -> list[Effect]:
         """Cancel an open request, or raise the credit of a stream."""
         call = self.ids[number]
         request = self.open[call]
@@ -106,9 +107,10 @@ class Provider:
             text = f"An item does not fit into a message: {fault}."
             return [Cancel(call=event.call), self.refuse(operation, request.number, 500, text)]
 
-    def refuse(self, operation: OperationForms, number: str, code: int, text: str) -> Send:
+    def refuse(self, operation: OperationForms, number: MessageId, code: int, text: str) -> Send:
         """Return an error as the answer to a request."""
-        return self._send(operation.forms["error"], number, {"code": code, "message": text[:_MAX_TEXT]})
+        values = {"code": operation.traits.refusals.get(code, code), "message": text[:_MAX_TEXT]}
+        return self._send(operation.forms["error"], number, values)
 
     def _start_event(self, operation: OperationForms, arguments: Value, faults: list[str]) -> list[Effect]:
         if faults:
@@ -129,5 +131,5 @@ class Provider:
         self.ids.pop(request.number, None)
         return request
 
-    def _send(self, form: Form, number: str, values: dict[str, Value]) -> Send:
+    def _send(self, form: Form, number: MessageId, values: dict[str, Value]) -> Send:
         return Send(peer=self._peer, data=form.write({"id": number, **values}))

@@ -111,6 +111,9 @@ class DeclarativeSession:
                 if control := operation.controls.match(message):
                     return self._provider.control(control[0], number, message)
         for number in ids_at(message, self._role.answer_places):
+            # The ids that this side chooses are texts.
+            if isinstance(number, int):
+                continue
             if number in self._caller.waiting:
                 return self._caller.answered(number, message, len(data))
             if self._caller.crossed(number):

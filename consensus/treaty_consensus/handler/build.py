@@ -76,6 +76,8 @@ def encode_manifest(manifest: Mapping[str, object], protocol_uri: str, protocol_
     interface = 3 if _names(manifest, "roles", "peers") else 2 if _names(manifest, "operations", "kind") else 1
     if "messages" in manifest:
         interface = max(interface, 2)
+    if "refusals" in manifest or _has_negative_code(manifest) or _has_text(manifest.get("messages"), "$absent"):
+        interface = 5
     # `$schema` is for the author's editor.
     members = {name: member for name, member in manifest.items() if name != "$schema"}
     protocol = {"uri": protocol_uri, "sha256": protocol_hash}
@@ -88,6 +90,18 @@ def _names(manifest: Mapping[str, object], table: str, member: str) -> bool:
     """Tell whether an entry of a table of the author's manifest has a member."""
     entries = manifest.get(table)
     return isinstance(entries, dict) and any(isinstance(entry, dict) and member in entry for entry in entries.values())
+
+
+def _has_negative_code(manifest: Mapping[str, object]) -> bool:
+    operations = manifest.get("operations")
+    entries = operations.values() if isinstance(operations, dict) else ()
+    tables = [entry.get("errors") for entry in entries if isinstance(entry, dict)]
+    return any(isinstance(table, dict) and any(code.startswith("-") for code in table) for table in tables)
+
+
+def _has_text(value: object, text: str) -> bool:
+    # The author's own file, whose parser has bounded its depth.
+    return value == text or (isinstance(value, dict) and any(_has_text(item, text) for item in value.values()))
 
 
 def _record(files: Mapping[str, bytes], record: str) -> bytes:

@@ -25,13 +25,14 @@ from ..canonical import parse_decimal, parse_digest
 from ..codes import HandlerCode, RegistryCode
 from ..errors import Malformed, Refused, TooLarge, TreatyError
 from ..protocol import parse_protocol_uri
-from .messages import Forms, parse_messages
+from .messages import Forms, parse_messages, parse_refusals
 from .schema import check_schema, check_together
 
 # The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation. Interface 3 adds
-# sessions with many peers, and interface 4 the change of agreed parameters.
-INTERFACE = 4
-INTERFACES = (1, 2, 3, 4)
+# sessions with many peers, and interface 4 the change of agreed parameters. Interface 5 adds negative error codes, and forms that
+# are told apart by the absence of a member, and whose ids may be integers.
+INTERFACE = 5
+INTERFACES = (1, 2, 3, 4, 5)
 MANIFEST_NAME = "manifest.json"
 # Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024
@@ -121,6 +122,7 @@ class Manifest:
 
     `interface`: the version of the interface that the handler was written for.
     `messages`: the forms of each operation's messages, if the protocol needs no code; else empty.
+    `refusals`: code of the interpreter → the code that the protocol has in its place.
     """
 
     protocol_uri: str
@@ -129,6 +131,7 @@ class Manifest:
     roles: Mapping[str, Role]
     interface: int = INTERFACE
     messages: Mapping[str, Forms] = field(default_factory=dict)
+    refusals: Mapping[int, int] = field(default_factory=dict)
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -140,7 +143,7 @@ def parse_manifest(data: bytes) -> Manifest:
     # Before the fields: a later interface may have other ones, and then only this error helps.
     if isinstance(value, dict):
         _check_interface(value.get("interface", INTERFACE))
-    declared = {"messages"} & value.keys() if isinstance(value, dict) else set[str]()
+    declared = {"messages", "refusals"} & value.keys() if isinstance(value, dict) else set[str]()
     fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"} | declared)
     interface = fields["interface"]
     protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
@@ -167,10 +170,13 @@ def parse_manifest(data: bytes) -> Manifest:
         raise _malformed(f"protocol: {error.message}") from error
     if declared and interface < 2:
         raise _malformed('messages need "interface": 2')
+    if "refusals" in declared and ("messages" not in declared or interface < 5):
+        raise _malformed('refusals need messages and "interface": 5')
     if declared and any(role.is_shared for role in roles.values()):
         raise _malformed("messages are for sessions with one peer; a shared role needs code")
-    messages = parse_messages(fields["messages"], operations) if declared else MappingProxyType[str, Forms]({})
-    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface, messages)
+    messages = parse_messages(fields["messages"], operations, interface) if declared else MappingProxyType[str, Forms]({})
+    refusals = parse_refusals(fields["refusals"], operations) if "refusals" in declared else MappingProxyType[int, int]({})
+    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface, messages, refusals)
 
 
 def _check_interface(interface: object) -> None:
@@ -200,15 +206,27 @@ def _operation(name: str, value: object, interface: int) -> Operation:
         raise _malformed(f"{where}.idempotent is neither true nor false")
     if not isinstance(fields["errors"], dict):
         raise _malformed(f"{where}.errors is not an object")
-    errors = {}
-    for code, meaning in fields["errors"].items():
-        try:
-            errors[parse_decimal(code, limit=MAX_ERROR_CODE)] = _text(meaning, f"{where}.errors.{code}")
-        except Malformed as error:
-            raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
+    errors = {
+        _error_code(code, where, interface): _text(meaning, f"{where}.errors.{code}")
+        for code, meaning in fields["errors"].items()
+    }
     arguments = _arguments(fields["arguments"], where)
     result = check_schema(fields["result"], f"{where}.result")
     return Operation(name, arguments, result, MappingProxyType(errors), idempotent, timeout, kind, _window(fields, where, kind))
+
+
+def _error_code(text: str, where: str, interface: int) -> int:
+    digits = text.removeprefix("-")
+    try:
+        code = parse_decimal(digits, limit=MAX_ERROR_CODE)
+    except Malformed as error:
+        raise _malformed(f"{where}.errors maps codes, written in plain digits, to sentences") from error
+    if digits == text:
+        return code
+    # -0 would be a second spelling of 0.
+    if not code or interface < 5:
+        raise _malformed(f'{where}.errors has the code {text}; a negative one is -1 or less, and needs "interface": 5')
+    return -code
 
 
 def _kind(value: object, where: str, interface: int) -> OperationKind:

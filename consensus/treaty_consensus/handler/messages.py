@@ -7,8 +7,8 @@ named, maps to its forms. A form is a JSON object of constants and *slots*, whic
               "response": {"id": "$id", "type": "response", "greeting": "$result"},
               "error": {"id": "$id", "type": "error", "code": "$code", "message": "$message"}}
 
-Two forms must be *told apart*: some place holds different constants in them. So a reader finds the form of a message by its
-constants alone, and a manifest has one reading.
+Two forms must be *told apart*: some place holds different constants in them, or is absent in one (`$absent`) and always written
+by the other. So a reader finds the form of a message by its places alone, and a manifest has one reading.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ MAX_INTEGER = 2**53 - 1
 # The interpreter refuses requests with these codes. A form of errors carries them, although no manifest needs to list them.
 REFUSALS = frozenset({400, 429})
 
+# These and the ones that any operation may fail with (`manifest.COMMON_ERRORS`) are the interpreter's own.
+_OWN_CODES = REFUSALS | {500, 502, 503, 504}
+
 _OWN = {"request": "arguments", "event": "arguments", "response": "result", "item": "item"}
 _SLOTS = {
     "request": {"$id", "$operation"},
@@ -54,6 +57,9 @@ _BY_KIND = {
 # The forms that belong to an open call, which their `$id` names. The forms of two operations need not differ then.
 _ANSWERS = frozenset({"response", "error", "item", "end"})
 _CONTROLS = frozenset({"more", "cancel"})
+_ABSENT = "$absent"
+# An older interpreter would take the slot for a value that the message lacks.
+_ABSENT_INTERFACE = 5
 
 Path: TypeAlias = tuple[str, ...]
 Forms: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -77,16 +83,29 @@ class DeclaredOperation(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A checked form. `constants`: path → constant, with the type that tells `true` from 1. `slots`: slot → path."""
+    """A checked form. `constants`: path → constant, with the type that tells `true` from 1. `slots`: slot → path. `objects`: the
+    paths of the objects inside. `absent`: the paths of `$absent`."""
 
     where: str
     template: Mapping[str, Any]
     constants: Mapping[Path, tuple[bool, object]]
     slots: Mapping[str, Path]
+    objects: frozenset[Path]
+    absent: frozenset[Path]
+
+    def always_has(self, path: Path, operation: DeclaredOperation) -> bool:
+        """Tell whether each message of this form has a member at this place."""
+        if path in self.constants or path in self.objects:
+            return True
+        for slot, place in self.slots.items():
+            if place == path:
+                source, dot, member = slot[1:].partition(".")
+                return not dot or member in _required(operation, source)
+        return False
 
 
-def parse_messages(value: object, operations: Mapping[str, DeclaredOperation]) -> Mapping[str, Forms]:
-    """Return the forms of each operation by its name. Raises `Refused` (`handler.manifest`)."""
+def parse_messages(value: object, operations: Mapping[str, DeclaredOperation], interface: int) -> Mapping[str, Forms]:
+    """Return the forms of each operation by its name. Raises `Refused` (`handler.manifest`). `interface`: of the manifest."""
     if not isinstance(value, dict) or not value:
         raise _refused("messages is not an object of forms")
     budget = _Budget()
@@ -94,6 +113,10 @@ def parse_messages(value: object, operations: Mapping[str, DeclaredOperation]) -
         name: {kind: _form(kind, form, f"messages.{name}.{kind}", budget) for kind, form in _forms(name, forms, operations)}
         for name, forms in value.items()
     }
+    if interface < _ABSENT_INTERFACE and (
+        with_absent := [form for forms in written.values() for form in forms.values() if form.absent]
+    ):
+        raise _refused(f'{with_absent[0].where} has the slot {_ABSENT}, which needs "interface": {_ABSENT_INTERFACE}')
     forms_of = {name: _of_operation(operation, written) for name, operation in operations.items()}
     if len(written) > len(operations.keys() & written.keys()) + (EVERY in written):
         raise _refused(f"messages names {min(written.keys() - operations.keys() - {EVERY})!a}, which is no operation")
@@ -118,6 +141,18 @@ class _Budget:
             raise _refused(f"the forms have more than {MAX_NODES} nodes together; {where} is one too many")
 
 
+def parse_refusals(value: object, operations: Mapping[str, DeclaredOperation]) -> Mapping[int, int]:
+    """Return the codes that the protocol has in place of the interpreter's own. Raises `Refused` (`handler.manifest`)."""
+    if not isinstance(value, dict) or not value.keys() <= {str(code) for code in _OWN_CODES}:
+        raise _refused(f"refusals is not an object of {', '.join(str(code) for code in sorted(_OWN_CODES))}")
+    for own, code in value.items():
+        for operation in operations.values():
+            # A caller fails with 502 at a code that is not listed.
+            if operation.kind != "event" and (type(code) is not int or not operation.may_fail_with(code)):
+                raise _refused(f"refusals.{own} is not a code that {operation.name} lists")
+    return MappingProxyType({int(own): code for own, code in value.items()})
+
+
 def _forms(name: str, forms: object, operations: Mapping[str, DeclaredOperation]) -> Iterator[tuple[str, object]]:
     """Yield the forms under one name. The name itself is checked after all forms."""
     if not isinstance(forms, dict):
@@ -137,16 +172,22 @@ def _of_operation(operation: DeclaredOperation, written: Mapping[str, Mapping[st
     forms = {kind: form for kind, form in rules.items() if kind in needed | optional}
     for kind, form in forms.items():
         if (source := _OWN.get(kind)) is not None:
-            _check_carried(form, source, operation.arguments if source == "arguments" else operation.result or {})
+            _check_carried(form, source, operation)
     return forms
 
 
-def _check_carried(form: _Form, source: str, schema: Mapping[str, Any]) -> None:
-    """Check that a form carries every member without which the value breaks its schema."""
+def _required(operation: DeclaredOperation, source: str) -> list[Any]:
+    """Return the members without which the arguments, the result or the item breaks its schema."""
+    schema = operation.arguments if source == "arguments" else operation.result or {}
     required = schema.get("required", [])
-    if f"${source}" in form.slots or not isinstance(required, list):
+    return required if isinstance(required, list) else []
+
+
+def _check_carried(form: _Form, source: str, operation: DeclaredOperation) -> None:
+    """Check that a form carries every member without which the value breaks its schema."""
+    if f"${source}" in form.slots:
         return
-    for name in required:
+    for name in _required(operation, source):
         if f"${source}.{name}" not in form.slots:
             raise _refused(f"{form.where} has no slot ${source}.{name}, which the schema requires")
 
@@ -156,6 +197,8 @@ def _form(kind: str, value: object, where: str, budget: _Budget) -> _Form:
         raise _refused(f"{where} is not an object")
     constants: dict[Path, tuple[bool, object]] = {}
     slots: dict[str, Path] = {}
+    objects: set[Path] = set()
+    absent: set[Path] = set()
     nodes = 0
     level: list[tuple[Path, object]] = [((), value)]
     for _ in range(MAX_FORM_DEPTH + 1):
@@ -165,7 +208,10 @@ def _form(kind: str, value: object, where: str, budget: _Budget) -> _Form:
             budget.take(where)
             if nodes > MAX_FORM_NODES:
                 raise _refused(f"{where} has more than {MAX_FORM_NODES} nodes")
-            if isinstance(node, dict):
+            if node == _ABSENT:
+                absent.add(path)
+            elif isinstance(node, dict):
+                objects.add(path)
                 deeper += [((*path, _name(name, where)), child) for name, child in node.items()]
             elif isinstance(node, str) and node.startswith("$") and not node.startswith("$$"):
                 _take_slot(slots, node, path, kind, where)
@@ -176,7 +222,7 @@ def _form(kind: str, value: object, where: str, budget: _Budget) -> _Form:
         raise _refused(f"{where} is nested deeper than {MAX_FORM_DEPTH} levels")
     if missing := _NEEDED[kind] - slots.keys():
         raise _refused(f"{where} has no slot {min(missing)}")
-    return _Form(where, value, constants, slots)
+    return _Form(where, value, constants, slots, frozenset(objects), frozenset(absent))
 
 
 def _name(name: str, where: str) -> str:
@@ -220,10 +266,11 @@ def _check_told_apart(forms: Sequence[tuple[DeclaredOperation, str, _Form]]) -> 
         pair = (id(left), id(right))
         if pair not in compared:
             compared[pair] = _differ_by_constant(left, right)
-        if not (compared[pair] or _differ_by_operation(left, one, right, other) or _differ_by_code(left, one, right, other)):
+        sides = left, one, right, other
+        if not (compared[pair] or _differ_by_operation(*sides) or _differ_by_code(*sides) or _differ_by_absence(*sides)):
             raise _refused(
                 f"{left.where} of {one.name} and {right.where} of {other.name} are not told apart by a constant, an operation's "
-                "name or a code"
+                f"name, a code or a member that is {_ABSENT} in one of them"
             )
 
 
@@ -256,6 +303,10 @@ def _differ_by_code(left: _Form, one: DeclaredOperation, right: _Form, other: De
         if constant not in REFUSALS and not operation.may_fail_with(constant):
             return True
     return False
+
+
+def _differ_by_absence(left: _Form, one: DeclaredOperation, right: _Form, other: DeclaredOperation) -> bool:
+    return any(right.always_has(path, other) for path in left.absent) or any(left.always_has(path, one) for path in right.absent)
 
 
 def _refused(fault: str) -> Refused:

@@ -31,6 +31,7 @@ from .resources import (
     Match,
     Record,
     Resolution,
+    SearchResult,
     Summary,
     Versions,
 )
@@ -260,6 +261,11 @@ def summary(row: Row) -> Summary:
         election=row["elected"],
         pairs=row["pairs"],
     )
+
+
+def result(row: Row, score: int | None) -> SearchResult:
+    """Return the result of a search in a row of `SUMMARY`."""
+    return SearchResult(**msgspec.structs.asdict(summary(row)), score=score)
 
 
 def in_order(versions: Iterable[Summary]) -> list[Summary]:

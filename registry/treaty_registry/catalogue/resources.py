@@ -7,7 +7,7 @@ and `base` are omitted when missing, as in the statements they come from, and so
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -44,6 +44,12 @@ class Summary(msgspec.Struct, frozen=True):
     pairs: int = 0
 
 
+class SearchResult(Summary, frozen=True, kw_only=True):
+    """A result of a search. `score`: how well it matches the words, 1 to 100; null without words, and in another order."""
+
+    score: Annotated[int, msgspec.Meta(ge=1, le=100)] | None
+
+
 class Page(msgspec.Struct, frozen=True):
     """A page of search results. `next` is the cursor of the next page.
 
@@ -51,7 +57,7 @@ class Page(msgspec.Struct, frozen=True):
     more `pairs` do, `name` when it is that of their names. `at_most`: a bound of the number of all results.
     """
 
-    protocols: list[Summary]
+    protocols: list[SearchResult]
     next: str | None
     order: Literal["words", "newest", "use", "name"] = "newest"
     at_most: Index = 0

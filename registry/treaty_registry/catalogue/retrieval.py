@@ -1,12 +1,16 @@
 """Search in bounded time, for any number of protocols and any query.
 
 A protocol has a posting under each word of its card (`search`), under each topic that contains it and under each of its `facets`
-(`postings`, best place first, then newest). A query has terms: its words, its filters and its topic. The term with the fewest
-postings *leads*. Its postings are read in order, and the protocols that match all other terms are returned. So a page costs as
-much as its results and the postings that are skipped. Nothing is counted, sorted or ranked.
+(`postings`, best place first, then newest). A query has terms: its words, its filters and its topic. A protocol matches that has
+any of the words, all filters and the topic. The term with the fewest postings *leads*.
+
+Where the query has one word that leads, or none, the postings of the lead are read in order, and the protocols that match all
+other terms are returned. So a page costs as much as its results and the postings that are skipped. Several words are ranked
+(`ranking`).
 
 A page reads at most `MAX_WALK` postings. If these contain fewer results than a page, the page is short or even empty, and `next`
-continues after them. Following `next` until it is null finds every protocol that was there at the first page, each once.
+continues after them. Following `next` until it is null finds every protocol that was there at the first page, each once; of
+several words, the best candidates.
 
 Another order than the best first, `Query.sort`, has no leading word. If some term has at most `MAX_WALK` postings, all of these
 are read and put in order. Otherwise an index gives all protocols in this order, and a page reads at most `MAX_WALK` of them.
@@ -28,8 +32,9 @@ from treaty_consensus.protocol import is_topic
 
 from ..codes import SearchCode
 from . import facets, search
-from .queries import SUMMARY, summary
-from .resources import Page, Summary
+from .queries import SUMMARY, result
+from .ranking import BEFORE_ALL, GAINS, MAX_WALK, Ranking
+from .resources import Page, SearchResult
 from .search import Term
 
 if TYPE_CHECKING:
@@ -38,8 +43,6 @@ if TYPE_CHECKING:
 Sort: TypeAlias = Literal["use", "newest", "name"]
 
 MAX_PAGE = 100
-# A page reads no more postings than this. So a query costs a bounded time, even if hardly any posting matches.
-MAX_WALK = 512
 _MAX_TERMS = search.MAX_QUERY_TERMS + facets.MAX_FACETS
 MAX_COMPLETIONS = 128  # words looked up for one prefix
 # Each leading word is one more index scan of the query.
@@ -49,7 +52,8 @@ _SPARE = 12
 # The greatest character: a prefix followed by it sorts after all words that begin with the prefix.
 _LAST = "\U0010ffff"
 # Places are 0 to 3, and postings are read in descending order.
-_BEFORE_ALL = (4, 0)
+_BEFORE_BEST = (4, 0)
+_RANKED = "s"  # begins the cursor of a ranked page
 _WEIGHTS = ("", "A", "AB", "ABC")  # of the places better than 3, 2, 1 and 0
 
 _USES = """
@@ -105,7 +109,7 @@ order by {{order}}
 
 @dataclass(frozen=True)
 class Query:
-    """A search for protocols that match all of `text`, are in `topic` or below it, and have all of `filters`.
+    """A search for protocols that have any word of `text`, are in `topic` or below it, and have all of `filters`.
 
     `filters`: facets and their values (`facets.VALUES`), each facet once. `limit`: results per page. `cursor`: the `next` of the
     previous page. `sort`: the order; without it the best match of the words comes first.
@@ -148,26 +152,32 @@ class Retrieval:
             raise Malformed(SearchCode.QUERY, "A topic is one to four lower-case names joined by '/'.")
         words, facet_words = search.terms(query.text), facets.words(query.filters)
         terms = [*words, *(Term(word, False) for word in facet_words), Term(f"/{query.topic or ''}", False)]
-        number, at = (None, _BEFORE_ALL) if query.cursor is None or query.sort else _parse_cursor(query.cursor, len(terms) - 1)
+        number, at = (None, _BEFORE_BEST) if query.cursor is None or query.sort else _parse_cursor(query.cursor, len(terms) - 1)
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
         uses = await self._uses(terms, {} if cache is None else cache)
-        if not all(uses):
+        live = [term for term, its in zip(words, uses, strict=False) if its]
+        if not all(uses[len(words) :]) or (words and not live):
             return Page([], None)
         if query.sort is not None:
-            return await self._sorted(query, query.sort, words, min(uses, key=_postings))
-        if number is None:
-            able = [number for number, words in enumerate(uses) if _can_lead(words)]  # the topic can always lead
-            if query.topic is None and len(able) > 1:
-                able.pop()  # prefer another term to all protocols, whose order is not by relevance
-            number = min(able, key=lambda number: _postings(uses[number]))
+            # Any word is enough, so the words lead together.
+            groups = [
+                *([{word: count for its in uses[: len(words)] for word, count in its.items()}] if words else []),
+                *uses[len(words) :],
+            ]
+            return await self._sorted(query, query.sort, live, min(groups, key=_postings))
+        first = self._lead(query, uses)
+        if number == len(terms) or (number is None and live and (len(live) > 1 or first >= len(words))):
+            return await self._ranked(query, dict(zip(terms, uses, strict=True)), live, first, at if number else BEFORE_ALL)
+        # The client may change a cursor, and a word that led may be gone.
+        number = first if number is None or not uses[number] else number
         leads = uses[number]
         if not _can_lead(leads):  # it could lead at the previous page: continue with its most used words
             leads = dict(sorted(leads.items(), key=lambda word: -word[1])[:MAX_LEADS])
-        summaries, following = await self._walk(query, words, number, list(leads), at)
-        at_most = len(summaries) if query.cursor is None and following is None else min(map(_postings, uses))
-        return Page(summaries, following, "words" if number < len(words) else "newest", at_most)
+        results, following = await self._walk(query, live, number, list(leads), at)
+        at_most = len(results) if query.cursor is None and following is None else min(_postings(its) for its in uses if its)
+        return Page(results, following, "words" if number < len(words) else "newest", at_most)
 
     async def culprits(self, query: Query, cache: Uses) -> list[str]:
         """Return the parts of a query without results (`Query.parts`), each of which alone keeps it from having some.
@@ -177,8 +187,32 @@ class Retrieval:
         # A few searches of one result. There are no more parts than facets and two.
         return [name for name, rest in query.parts() if (await self.page(replace(rest, limit=1), cache)).protocols]
 
+    def _lead(self, query: Query, uses: Sequence[Mapping[str, int]]) -> int:
+        """Return the number of the term that leads the first page."""
+        able = [number for number, words in enumerate(uses) if words and _can_lead(words)]  # the topic can always lead
+        if query.topic is None and len(able) > 1:
+            able.pop()  # prefer another term to all protocols, whose order is not by relevance
+        return min(able, key=lambda number: _postings(uses[number]))
+
+    async def _ranked(
+        self, query: Query, uses: Mapping[Term, Mapping[str, int]], words: Sequence[Term], lead: int, at: tuple[int, int]
+    ) -> Page:
+        """Return the results with any of `words` that follow the position `at`. `lead`: the number of the rarest term."""
+        names = list(uses)
+        is_filter = names[lead] not in words
+        ranking = Ranking({term: uses[term] for term in words}, list(uses[names[lead]]), is_filter, _postings(uses[names[-1]]))
+        states, facet_words = facets.states(query.filters), facets.words(query.filters)
+        rows = await ranking.rows(self._pool, query.topic, states, facet_words, at, query.limit + 1)
+        results = [result(row, row["score"]) for row in rows[: query.limit]]
+        more = len(rows) > query.limit
+        following = f"{_RANKED}-{rows[query.limit - 1]['score']}-{rows[query.limit - 1]['at_index']}" if more else None
+        at_most = min(_postings(its) for term, its in uses.items() if term not in words)
+        at_most = min(at_most, sum(_postings(uses[term]) for term in words))
+        return Page(results, following, "words", len(results) if query.cursor is None and not more else at_most)
+
     async def _sorted(self, query: Query, sort: Sort, terms: Sequence[Term], rarest: Mapping[str, int]) -> Page:
-        """Return a page in another order. `rarest`: the words of the term with the fewest postings."""
+        """Return a page in another order. `terms`: the words, of which any is enough. `rarest`: the words
+        with the fewest postings that lead to all results."""
         after = None if query.cursor is None else _parse_index(query.cursor)
         # A prefix may stand for more words than were looked up, and so for more postings.
         is_few = len(rarest) < MAX_COMPLETIONS and _postings(rarest) <= MAX_WALK
@@ -188,16 +222,17 @@ class Retrieval:
             among=_AMONG if is_few else "$7::text[] is not null",
             order=order,
         )
+        any_word = " | ".join(search.query([term]) for term in terms)
         allowed, facet_words = facets.states(query.filters), facets.words(query.filters)
         rows = await self._pool.fetch(
-            statement, search.query(terms) or None, query.topic, allowed, facet_words, after, MAX_WALK, list(rarest)
+            statement, any_word or None, query.topic, allowed, facet_words, after, MAX_WALK, list(rarest)
         )
         matches = [row for row in rows if row["uri"] is not None]
         last = matches[query.limit - 1]["at_index"] if len(matches) > query.limit else rows[-1]["at_index"] if rows else None
         is_all = len(matches) <= query.limit and len(rows) < MAX_WALK
-        summaries = [summary(row) for row in matches[: query.limit]]
-        at_most = len(summaries) if is_all and after is None else _postings(rarest)
-        return Page(summaries, None if is_all else str(last), sort, at_most)
+        results = [result(row, None) for row in matches[: query.limit]]
+        at_most = len(results) if is_all and after is None else _postings(rarest)
+        return Page(results, None if is_all else str(last), sort, at_most)
 
     async def _uses(self, terms: Sequence[Term], cache: Uses) -> list[dict[str, int]]:
         missing = [term for term in dict.fromkeys(terms) if term not in cache]
@@ -210,7 +245,7 @@ class Retrieval:
 
     async def _walk(
         self, query: Query, terms: Sequence[Term], number: int, leads: Sequence[str], at: tuple[int, int]
-    ) -> tuple[list[Summary], str | None]:
+    ) -> tuple[list[SearchResult], str | None]:
         """Return the results that follow the position `at` in the postings of `leads`, and the cursor after them."""
         better, words = None, list[object](leads)
         if len(leads) > MAX_LEADS:
@@ -219,7 +254,7 @@ class Retrieval:
             postings = " union all ".join(_POSTED.format(9 + lead) for lead in range(len(leads)))
         if 1 < len(leads) <= MAX_LEADS:  # a protocol with several postings counts once, at its best place
             better = [" | ".join(search.query([Term(word, False)], weights) for word in leads) for weights in _WEIGHTS[1:]]
-        summaries: list[Summary] = []
+        results: list[SearchResult] = []
         ends: list[tuple[int, int]] = []
         allowed, facet_words = facets.states(query.filters), facets.words(query.filters)
         for most in (query.limit + _SPARE, MAX_WALK):  # the first limit is enough when most postings match
@@ -230,13 +265,14 @@ class Retrieval:
             for row in rows:
                 at = row["at_place"], row["at_index"]
                 if row["uri"] is not None and (not ends or ends[-1] != at):
-                    summaries.append(summary(row))
+                    # Only one of the words leads, so its place is the whole score.
+                    results.append(result(row, GAINS[at[0]] * 100 // GAINS[3] if terms else None))
                     ends.append(at)
-            if len(summaries) > query.limit:
-                return summaries[: query.limit], _cursor(number, ends[query.limit - 1])
+            if len(results) > query.limit:
+                return results[: query.limit], _cursor(number, ends[query.limit - 1])
             if len(rows) < most:
-                return summaries, None
-        return summaries, _cursor(number, at)
+                return results, None
+        return results, _cursor(number, at)
 
 
 def parse_sort(name: str) -> Sort | None:
@@ -270,12 +306,19 @@ def _parse_index(cursor: str) -> int:
 
 
 def _parse_cursor(cursor: str, last: int) -> tuple[int, tuple[int, int]]:
-    """Return the number of the leading term (the topic's is `last`) and the posting to continue after. Raises `Malformed`."""
-    parts = cursor.split("-")
+    """Return the number of the leading term (the topic's is `last`, a ranked page has the one after it) and the posting, or the
+    score and protocol, to continue after. Raises `Malformed`."""
+    kind, *parts = cursor.split("-")
     try:
+        if kind == _RANKED:
+            score, index = (
+                canonical.parse_decimal(part, limit=limit)
+                for part, limit in zip(parts, (100, canonical.MAX_INTEGER), strict=True)
+            )
+            return last + 1, (score, index)
         number, place, index = (
             canonical.parse_decimal(part, limit=limit)
-            for part, limit in zip(parts, (_MAX_TERMS, 3, canonical.MAX_INTEGER), strict=True)
+            for part, limit in zip((kind, *parts), (_MAX_TERMS, 3, canonical.MAX_INTEGER), strict=True)
         )
     except (Malformed, ValueError) as error:
         raise Malformed(SearchCode.QUERY, "A cursor is the `next` of the page before.") from error

@@ -6,11 +6,10 @@ Cards and queries are split into terms here by the same rules (`retrieval`). Pos
   Cyrillic, Arabic and Hebrew letters are dropped: `cafe` finds `café`.
 - A run of letters and digits is one term. The vowel signs of Indian scripts belong to it.
 - A run of ideographs, kana, Hangul, Thai, Lao, Burmese or Khmer has no spaces between words. It becomes each of its characters
-  and each pair of neighbours: `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs, which
-  must all match.
+  and each pair of neighbours: `协商协议` is 协 商 协 议 协商 商协 协议. In a query, a run of two or more becomes its pairs.
 
 An indexed card is a tsvector: terms with positions, and the weight A (title and name), B (tags and topic) or C (summary). A
-query is a tsquery of all its terms, in which a word also matches the words that begin with it.
+query has terms. A word of it also matches the words that begin with it, unless it has one or two letters and is one of several.
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ from treaty_consensus.errors import Malformed
 from ..codes import SearchCode
 
 # Each term is a look-up of its own. These caps bound the work for one request.
-MAX_QUERY = 200
-MAX_QUERY_TERMS = 16
+MAX_QUERY = 400
+MAX_QUERY_TERMS = 32
 # PostgreSQL refuses lexemes of 2 KB and more (Text Search, Limitations).
 _MAX_TERM = 64
+_SHORT = 2
 # PostgreSQL's largest position in a tsvector (Text Search, Limitations).
 _MAX_POSITION = 16_383
 
@@ -68,11 +68,13 @@ def terms(text: str) -> list[Term]:
     if len(text) > MAX_QUERY:
         raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY} characters.")
     terms_of_query: list[Term] = []
-    for run, unspaced in _runs(text):
+    runs = list(_runs(text))
+    for run, unspaced in runs:
         if unspaced:
             terms_of_query.extend(Term(term, False) for term in (_pairs(run) or run))
         else:
-            terms_of_query.append(Term(run[:_MAX_TERM], True))
+            # The `of` of a sentence is not the beginning of `often`.
+            terms_of_query.append(Term(run[:_MAX_TERM], len(run) > _SHORT or len(runs) == 1))
     terms_of_query = list(dict.fromkeys(terms_of_query))
     if len(terms_of_query) > MAX_QUERY_TERMS:
         raise Malformed(SearchCode.QUERY, f"A search has at most {MAX_QUERY_TERMS} words or pairs of characters.")

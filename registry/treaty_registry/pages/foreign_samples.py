@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from treaty_handler.declarative import Form
+from treaty_handler.declarative import Form, FormTraits
 
 from ..catalogue.packages import PackageOperation, PackageRole
 
@@ -92,7 +92,7 @@ def _go(uri: str, role: str, operation: PackageOperation) -> str:
     if forms is None:  # too long to be here as a whole
         return ""
     kind = "event" if operation.kind == "event" else "request"
-    message = Form(kind, operation.name, forms[kind]).write({"id": "1", "arguments": _arguments(operation)})
+    message = Form(kind, operation.name, forms[kind], (), FormTraits()).write({"id": "1", "arguments": _arguments(operation)})
     literal = json.dumps(json.dumps(json.loads(message)))
     is_done = "os.Exit(0) // one answer" if operation.kind == "request" else "// an item, or the end"
     read = """\

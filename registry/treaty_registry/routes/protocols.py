@@ -19,7 +19,10 @@ from .documentation import BUNDLE_BODY, READ, TEXT_BODY, answers, operation
 from .requests import HttpRequest, is_for_people, negotiated, number, target
 
 Words = Annotated[
-    str, QueryParameter(name="q", max_length=MAX_QUERY, description="Words, or Chinese text; all of it must match.")
+    str,
+    QueryParameter(
+        name="q", max_length=MAX_QUERY, description="A sentence or words, in any language; each word that a card has counts."
+    ),
 ]
 SortName = Annotated[
     str, QueryParameter(name="sort", max_length=160, description="The order: use, newest or name; the best match without it.")
