@@ -78,7 +78,8 @@ class Agency:
             await self.rides.call("order", ride=trip, place=place)  # which is paid to the driver
         except OperationError as error:
             if error.status >= 500:
-                raise
+                # For now: the ledger knows which legs are booked, so the traveller may ask again.
+                raise OperationError(503, f"Another agent failed: {error.message}") from error
             for vendor in self.vendors:
                 await vendor.cancel(trip)
             self.ledger.add(trip, "lost", error.status, error.message, owner_of(context))
