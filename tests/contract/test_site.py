@@ -14,7 +14,7 @@ from built_site import built_site
 from docs.site.__main__ import main
 from docs.site.archive import SiteError, check, pack
 from docs.site.search import SearchMixed, index, sections, stems
-from docs.site.staging import ROOT, LinkError, moved, pages, place
+from docs.site.staging import HOME, ROOT, LinkError, moved, pages, place
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +82,13 @@ def test_an_unchanged_site_is_not_built_again(site: zipfile.ZipFile, capsys: pyt
 def test_an_example_is_text(site: zipfile.ZipFile) -> None:
     examples = [site.read(name) for name in site.namelist() if name.endswith("/agents.py")]
     assert (ROOT / "examples/agents.py").read_bytes() in examples
+
+
+def test_every_page_stands_in_the_menu() -> None:
+    """The build says so too, and takes minutes."""
+    menu = set(re.findall(r"^(?:.* <)?([a-z0-9/-]+)>?$", HOME.read_text(encoding="utf-8"), re.MULTILINE))
+    decisions = {page for page in pages() if page.parent == ROOT / "docs/decisions" and page.name != "README.md"}
+    assert {place(page).removesuffix(".md") for page in pages() - decisions - {HOME}} - menu == set()
 
 
 def test_equal_files_make_an_equal_archive(tmp_path: Path) -> None:

@@ -265,8 +265,9 @@ def _judged(chosen: random.Random) -> Iterator[dict[str, object]]:
     ]
     values: list[object] = [None, True, 0, 1, 2, 2.5, "", "a", "ab", "abcd", "é😀", [], [1], [1, 1], [1, 2], ["a", 1.0]]
     values += [{}, {"a": 1}, {"a": "x"}, {"a": [1]}, {"b": "x"}, {"a": 1, "b": None}, {"bb": 1}]
-    for schema in [*parts, *({how: chosen.sample(parts, 2)} for how in ("allOf", "anyOf", "oneOf") for _ in range(8))]:
-        whole: dict[str, object] = {**schema, "$defs": {"short": {"maxLength": 2}}}
+    combined: list[dict[str, object]] = [{how: chosen.sample(parts, 2)} for how in ("allOf", "anyOf", "oneOf") for _ in range(8)]
+    for schema in [*parts, *combined]:
+        whole = {**schema, "$defs": {"short": {"maxLength": 2}}}
         validator = jsonschema_rs.Draft202012Validator(whole)
         for value in chosen.sample(values, 8):
             yield {"schema": whole, "value": value, "fits": validator.is_valid(value)}

@@ -12,7 +12,7 @@ import pytest
 from handoffs import DATA
 
 from treaty_handler import Effect, Invoke, Opened, PeerJoined, PeerLost, Persist, Received, Result, Send
-from treaty_handoff import Kind, Message, build
+from treaty_handoff import Kind, Message, Priority, build
 from treaty_handoff.handler import handler
 from treaty_sandbox.validation import MAX_SNAPSHOT
 
@@ -124,6 +124,36 @@ def test_the_ids_leave_room_in_the_snapshot() -> None:
         other["metadata"]["timestamp"] = "2023-10-27T11:30:00.000Z"
         side.handle(Received(peer=PEER, stream="", data=json.dumps(other).encode(), at=side.at))
     assert 48 * 1024 < len(side.session.snapshot()) <= MAX_SNAPSHOT
+
+
+def test_004_13_and_22_what_a_lost_member_did_not_confirm_comes_again_the_most_urgent_first() -> None:
+    side = Side("broker")
+
+    def join(name: str) -> list[str]:
+        """Join, and return the ids of the messages that the broker sends the member then."""
+        side.handle(PeerJoined(peer=f"did:example:{name}", role="member", is_proved=True, at=side.at))
+        joining = message(Kind.NOTIFICATION, sender=name, recipient="broker", data={"event": "JOIN"})
+        sent = [json.loads(effect.data) for effect in side.receive(joining, f"did:example:{name}") if isinstance(effect, Send)]
+        return [one["metadata"]["message_id"] for one in sent if one["payload"]["handoff_type"] != "STATUS_UPDATE"]
+
+    for name in ("anna", "ben"):
+        assert join(name) == []
+    sent = [message(priority=priority) for priority in (Priority.LOW, Priority.CRITICAL)]
+    for given in sent:
+        assert reports(side.receive(given, "did:example:anna"))[-1] == "ACCEPTED"
+    side.handle(PeerLost(peer="did:example:ben", at=side.at))
+    assert join("ben") == [sent[1]["metadata"]["message_id"]]
+
+
+def test_004_35_a_broker_that_begins_anew_knows_what_it_took() -> None:
+    side, sent = Side("broker"), message()
+    for statuses in (["ACCEPTED"], ["DUPLICATE"]):
+        for name in ("anna", "ben"):
+            side.handle(PeerJoined(peer=f"did:example:{name}", role="member", is_proved=True, at=side.at))
+            joining = message(Kind.NOTIFICATION, sender=name, recipient="broker", data={"event": "JOIN"})
+            side.receive(joining, f"did:example:{name}")
+        assert reports(side.receive(sent, "did:example:anna")) == statuses
+        side = Side("broker", side.stored)
 
 
 @pytest.mark.threat(374)
