@@ -18,6 +18,7 @@ from .pages.pages import Pages
 from .readable import ReadableLog
 from .registry import Registry
 from .routes import (
+    ard,
     blobs,
     feeds,
     health,
@@ -94,6 +95,10 @@ _READS: list[HTTPRouteHandler] = [
     skills.elected_skill,
     skills.published,
     skills.published_skill,
+    ard.catalog,
+    ard.search,
+    ard.explore,
+    ard.agents,
     health.live,
     health.ready,
 ]

@@ -1,8 +1,8 @@
 """Provide reads of a log and its catalogue. A registry and a mirror of it are each a `ReadableLog`.
 
 The answers of all GETs are made from this object alone (`serving`, `pages`, `routes`), so a registry and its mirror give the same
-bytes at the same head. Reads never wait for a write: they use a head, which is immutable, and rows below it. For several reads
-that must be consistent, take `head` once and pass it to each.
+bytes at the same head; only AI Catalogs are unsigned at a mirror. Reads never wait for a write: they use a head, which is
+immutable, and rows below it. For several reads that must be consistent, take `head` once and pass it to each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from treaty_consensus.errors import NotFound, Refused
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.trusted_root import with_rotations
+from treaty_io.identity import Identity
 
 from .admission.content_checker import ContentChecker
 from .admission.contents import check_digests
@@ -36,7 +37,8 @@ class ReadableLog(ABC):
     """A log with its catalogue. Every method may be called concurrently; they raise `Unavailable` when PostgreSQL is silent.
 
     `base_url`: the URL at which clients reach the registry; pages and the trust configuration name it. `operator`: the DID that
-    the genesis names. `trusted_root`: the bytes that it pins, with the log's first key. `changes`: the changes of the newest
+    the genesis names. `signer`: the operator's key, not at a mirror. `trusted_root`: the bytes that the genesis pins, with the
+    log's first key. `changes`: the changes of the newest
     leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need. `contact`: where
     abuse is reported.
     """
@@ -44,6 +46,7 @@ class ReadableLog(ABC):
     origin: str
     base_url: str
     operator: str
+    signer: Identity | None = None
     trusted_root: bytes
     proxies: TrustedProxies
     contact: str | None

@@ -91,6 +91,7 @@ class Registry(ReadableLog):
         self.origin = operator.origin
         self.base_url = settings.reached_at(operator.origin)
         self.operator: str = operator.did
+        self.signer = operator.identity
         keys = keys or operator.first_keys
         self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
         self.proxies, self.contact = settings.proxies, settings.contact

@@ -1,8 +1,9 @@
 """Write the online documents that describe an agent and its protocols, as canonical JSON.
 
 docs/specification/discovery.md, section 1, specifies all of them: the entrance (ANP-08 v1.2), the agent description (ANP-07 v1.1
-and ANP-06 v1.2), the agent card (A2A 1.0) and the service of the DID document (DID Core §5.4). For example, the service is
-`{"id": "did:wba:shop.example#ad", "type": "AgentDescription", "serviceEndpoint": "https://shop.example/ad.json"}`.
+and ANP-06 v1.2), the agent card (A2A 1.0), the AI Catalog (ARD 0.9) and the service of the DID document (DID Core §5.4). For
+example, the service is `{"id": "did:wba:shop.example#ad", "type": "AgentDescription", "serviceEndpoint":
+"https://shop.example/ad.json"}`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ from treaty_anp.discovery.parsing import (
     is_address,
 )
 from treaty_consensus import canonical
-from treaty_consensus.canonical import parse_digest
+from treaty_consensus.canonical import hex_digest, parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, TooLarge
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io.codes import AgentCode, DiscoveryCode
-from treaty_io.identity import Identity
-from treaty_io.identity.key_binding import b64url_encode
+from treaty_io.identity import Identity, ai_catalog
 
 from ..transport.application import Door, StaticDocument
 
@@ -38,6 +38,7 @@ CACHE_CONTROL = "public, max-age=60"
 """For all documents but that of a DID, which caches must revalidate: a removed key must not live longer in them."""
 JSON = "application/json"
 DID_JSON = "application/did+json"
+CARD_TYPE = "application/a2a-agent-card+json"
 
 _CONTEXT = {
     "@vocab": "https://schema.org/",
@@ -143,7 +144,7 @@ def describe(
 ) -> dict[str, StaticDocument]:
     """Return the documents of an agent by path, to be served on its host.
 
-    `did_document`: served at the path of the DID, if given. `signer`: signs the agent card.
+    `did_document`: served at the path of the DID, if given. `signer`: signs the agent card, and its entry in the AI Catalog.
 
     Raises `TooLarge` (`discovery.document`) for a document that readers would refuse, `Malformed` for values that are not JSON,
     and `Refused` if `did_document` is given for a did:key.
@@ -151,10 +152,14 @@ def describe(
     url = description_url(facts)
     page = collection_page(facts.base + DESCRIPTIONS_PATH, [(facts.label, url)])
     card = agent_card(facts)
+    card_document = _document(card if signer is None else signed_card(card, signer))
     documents = {
         DESCRIPTIONS_PATH: _document(page),
         description_path(facts.did): _document(agent_description(facts)),
-        CARD_PATH: _document(card if signer is None else signed_card(card, signer)),
+        CARD_PATH: card_document,
+        ai_catalog.CATALOG_PATH: StaticDocument(
+            ai_catalog.CATALOG_TYPE, _encoded(agent_catalog(facts, hex_digest(card_document.body), signer)), CACHE_CONTROL
+        ),
     }
     if did_document is not None:
         path = urlsplit(parse_did(facts.did).document_url).path
@@ -212,14 +217,40 @@ def agent_card(facts: AgentFacts) -> dict[str, object]:
     return card
 
 
+def agent_catalog(facts: AgentFacts, card_digest: str, signer: Identity | None = None) -> dict[str, object]:
+    """Return the AI Catalog of an agent: one entry, bound to the card with this SHA-256 and to the protocols' documents."""
+    did = parse_did(facts.did)
+    # A did:key has no host, so the agent is named by that of its documents.
+    host = did.host or urlsplit(facts.base).hostname or ""
+    entry: dict[str, object] = {
+        "identifier": ai_catalog.air_name(host, *did.path, "agent"),
+        "displayName": facts.label,
+        "type": CARD_TYPE,
+        "url": facts.base + CARD_PATH,
+        "description": facts.about,
+        "tags": sorted({protocol.topic for protocol in facts.protocols if protocol.topic}),
+        "capabilities": sorted({operation for protocol in facts.protocols for operation in protocol.operations}),
+        "trustManifest": ai_catalog.trust_manifest(
+            facts.did,
+            signer,
+            [
+                ai_catalog.attestation("treaty-protocol", protocol.uri + ".md", "text/markdown", protocol.digest)
+                for protocol in facts.protocols
+            ],
+            source=facts.base + CARD_PATH,
+            digest=card_digest,
+        ),
+    }
+    return ai_catalog.catalog(facts.label, facts.did, [entry])
+
+
 def signed_card(card: Mapping[str, object], signer: Identity) -> dict[str, object]:
     """Return a card with an AgentCardSignature (A2A 1.0 section 8.4): a detached JWS over `card_payload`, by the signer's key.
 
     `kid` is the DID URL of the key, which is in the document of the DID, or in the did:key itself.
     """
-    protected = b64url_encode(canonical.dumps({"alg": "EdDSA", "kid": signer.key_id, "typ": "JOSE"}))
-    signature = signer.sign(f"{protected}.{b64url_encode(card_payload(card))}".encode("ascii"))
-    return {**card, "signatures": [{"protected": protected, "signature": b64url_encode(signature)}]}
+    protected, signature = signer.sign_detached(card_payload(card))
+    return {**card, "signatures": [{"protected": protected, "signature": signature}]}
 
 
 def card_payload(card: Mapping[str, object]) -> bytes:

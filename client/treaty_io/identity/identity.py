@@ -34,7 +34,7 @@ from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused
 
 from .. import durable
 from ..codes import ClientIdentityCode
-from .key_binding import bound_segment, is_bound, with_proof
+from .key_binding import b64url_encode, bound_segment, is_bound, with_proof
 
 if TYPE_CHECKING:
     from treaty_consensus.kinds import Body
@@ -177,6 +177,11 @@ class Identity:
     def sign(self, message: bytes) -> bytes:
         """Return the Ed25519 signature, 64 bytes."""
         return self.private_key.sign(message)
+
+    def sign_detached(self, payload: bytes) -> tuple[str, str]:
+        """Return the protected header and the signature of a JWS with detached payload (RFC 7515 appendix F)."""
+        protected = b64url_encode(canonical.dumps({"alg": "EdDSA", "kid": self.key_id, "typ": "JOSE"}))
+        return protected, b64url_encode(self.sign(f"{protected}.{b64url_encode(payload)}".encode("ascii")))
 
     def statement(self, body: Body, *, log: str, issued: int) -> Statement:
         """Return a statement signed only by this identity, for the log of that origin; `issued` in Unix seconds. Raises
