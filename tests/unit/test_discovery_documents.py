@@ -51,7 +51,8 @@ def interface(**members: object) -> dict[str, object]:
 
 def test_000_65_an_online_document_lists_the_supported_uris() -> None:
     documents = served()
-    assert set(documents) == {"/.well-known/agent-descriptions", "/ad.json", "/.well-known/agent-card.json"}
+    well_known = {f"/.well-known/{name}" for name in ("agent-descriptions", "agent-card.json", "ai-catalog.json")}
+    assert set(documents) == {"/ad.json", *well_known}
     interfaces = documents["/ad.json"]["interfaces"]
     assert [i["protocol"] for i in interfaces if i["type"] == "StructuredInterface"] == [URI, OLD]
     assert interfaces[0] == {
