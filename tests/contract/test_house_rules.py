@@ -33,7 +33,7 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 LINES = {
     "protocols": 5_000,
     "treaty_a2a": 400,
-    "treaty_agent": 25_700,
+    "treaty_agent": 25_750,
     "treaty_aip": 3_500,
     "treaty_anp": 9_600,
     "treaty_client": 12_600,
@@ -43,7 +43,7 @@ LINES = {
     "treaty_handoff": 4_000,
     "treaty_io": 4_900,
     "treaty_mcp": 2_100,
-    "treaty_registry": 30_900,
+    "treaty_registry": 31_250,
     "treaty_routing": 800,
     "treaty_sandbox": 5_500,
 }
