@@ -184,6 +184,7 @@ async def test_requests_beyond_the_bounds_are_refused(browser: httpx.AsyncClient
         ("/search", {"query": {"text": "x" * 401}}, "search.query"),
         ("/search", {"query": {"text": " ".join(map(str, range(33)))}}, "search.query"),
         ("/search", {"query": {"text": "x", "filter": {"publisher": "alpha.example"}}}, "search.query"),
+        ("/search", {"query": {"text": "x", "filter": {"handler": "none"}}}, "search.query"),
         ("/search", {"query": {"text": "x", "filter": {"metadata.topic": ["a", "b"]}}}, "search.query"),
         ("/search", {"query": {"text": "x", "filter": {"metadata.topic": "A"}}}, "search.query"),
         ("/search", {"query": {"text": "x", "filter": {"metadata.state": "consensus"}}}, "search.query"),

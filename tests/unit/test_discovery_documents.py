@@ -19,7 +19,7 @@ from treaty_agent.discovery.documents import (
 from treaty_anp.discovery import parsing
 from treaty_anp.discovery.parsing import AgentDescription, CollectionPage, SupportedProtocol, parse, parse_service
 from treaty_anp.hello_profile.hello import MAX_CANDIDATES
-from treaty_consensus.did import parse_did
+from treaty_consensus.did import did_key, parse_did
 from treaty_consensus.errors import Malformed, NotFound, TooLarge, TreatyError
 from treaty_io.network.egress import MAX_BODY
 
@@ -113,6 +113,12 @@ def test_an_agent_below_a_path_has_its_documents_there() -> None:
     documents = describe(facts, {"id": facts.did})
     assert {"/agents/a/ad.json", "/agents/a/did.json"} < set(documents)
     assert description_url(facts) == "https://shop.example/agents/a/ad.json"
+    # An entry of a catalog has the DID's host. A did:key has none.
+    other = AgentFacts(facts.did, facts.addresses, base_url="https://cloud.example")
+    alone = AgentFacts(did_key(bytes(32)), ("wss://[::1]:9000/",))
+    for named, name in ((other, "shop.example:agents:a"), (alone, "--1")):
+        (entry,) = json.loads(describe(named)["/.well-known/ai-catalog.json"].body)["entries"]
+        assert entry["identifier"] == f"urn:air:{name}:agent"
     assert description_url(AgentFacts(DID, ("ws://127.0.0.1:9000/x",))) == "http://127.0.0.1:9000/ad.json"
 
 
