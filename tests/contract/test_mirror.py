@@ -68,6 +68,10 @@ async def test_writes_are_refused_with_the_address_of_the_registry(
             assert registry.base_url in refused["fix"]
         assert mirror.head.size == registry.head.size
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
+        # Searches are no writes. Only the operator's key signs entries, and it is not here.
+        assert (await client.post("/search", json={"query": {"text": "greeting"}})).json() == {"results": []}
+        (entry,) = (await client.get("/.well-known/ai-catalog.json")).json()["entries"]
+        assert entry["trustManifest"]["identity"] == registry.operator and "signature" not in entry["trustManifest"]
 
 
 @pytest.mark.deep

@@ -342,8 +342,9 @@ async def test_every_route_is_specified(api: httpx.AsyncClient) -> None:
     described = (await api.get("/schema/openapi.json")).json()
     routes = {f"{method.upper()} {path}" for path, methods in described["paths"].items() for method in methods}
     named = {span for span in SPAN.findall(text("http.md")) if re.fullmatch(r"(GET|POST|PUT) /\S+", span)}
-    # A page that has no JSON, and messages that another specification describes.
-    assert named == routes | {"GET /schema/openapi.json", "GET /replay", "POST /mcp"}
+    # A page that has no JSON, and messages that other specifications describe.
+    ard = {"GET /.well-known/ai-catalog.json", "POST /search", "POST /explore", "GET /agents"}
+    assert named == routes | {"GET /schema/openapi.json", "GET /replay", "POST /mcp"} | ard
 
 
 def test_every_family_has_its_status() -> None:
