@@ -201,5 +201,11 @@ async def test_requests_beyond_the_bounds_are_refused(browser: httpx.AsyncClient
         problem(await browser.post("/search", content=b"\xff{"), 400, "http.request")
         problem(await browser.post("/search", content=b"[" * MAX_REQUEST), 400, "http.request")
         problem(await browser.post("/search", content=b" " * (MAX_REQUEST + 1)), 413, "http.too-large")
-        for query, code in (("filter=type%3D1", "search.query"), ("orderBy=x", "search.query"), ("pageSize=101", "http.request")):
+        problem(await browser.get("/protocols?cursor=s-50-3", headers={"Accept": "application/json"}), 400, "search.query")
+        for query, code in (
+            ("pageToken=s-50-3", "search.query"),
+            ("filter=type%3D1", "search.query"),
+            ("orderBy=x", "search.query"),
+            ("pageSize=101", "http.request"),
+        ):
             problem(await browser.get(f"/agents?{query}", headers={"Accept": "application/json"}), 400, code)

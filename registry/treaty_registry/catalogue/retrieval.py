@@ -153,6 +153,9 @@ class Retrieval:
         words, facet_words = search.terms(query.text), facets.words(query.filters)
         terms = [*words, *(Term(word, False) for word in facet_words), Term(f"/{query.topic or ''}", False)]
         number, at = (None, _BEFORE_BEST) if query.cursor is None or query.sort else _parse_cursor(query.cursor, len(terms) - 1)
+        # A page without words is not ranked, so no page before had this cursor.
+        if number == len(terms) and not words:
+            raise Malformed(SearchCode.QUERY, "A cursor is the `next` of the page before.")
         # A text of signs only. Without terms the query would match all protocols.
         if query.text.strip() and not words:
             return Page([], None)
