@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,12 @@ def skill(agent: Signer, name: str) -> Publication:
     return Publication(body, document, plain.card)
 
 
+def run(command: Sequence[str | Path], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a client in a folder that is its home, too."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "DISABLE_TELEMETRY": "1", "CI": "1"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
 @pytest.mark.deep
 async def test_the_installer_takes_skills_and_the_validator_agrees(
     tmp_path: Path, registry: Registry, web: Web, skills_cli: list[str], skills_ref: Path
@@ -40,17 +47,12 @@ async def test_the_installer_takes_skills_and_the_validator_agrees(
         """The skills that the installer writes for a URL, by name; the validator takes each."""
         project = tmp_path / folder
         project.mkdir()
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DISABLE_TELEMETRY": "1", "CI": "1"}
         command = [*skills_cli, "add", url, "--skill", "*", "--agent", "claude-code", "--yes", "--copy"]
-        done = await asyncio.to_thread(
-            subprocess.run, command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
+        done = await asyncio.to_thread(run, command, project)
         files = sorted(project.glob(".claude/skills/*/SKILL.md"))
         assert (done.returncode == 0) == bool(files), done.stdout + done.stderr
         for file in files:
-            checked = await asyncio.to_thread(
-                subprocess.run, [skills_ref, "validate", file.parent], capture_output=True, text=True, check=False
-            )
+            checked = await asyncio.to_thread(run, [skills_ref, "validate", file.parent], project)
             assert checked.returncode == 0, checked.stdout + checked.stderr
         return {file.parent.name: file.read_bytes() for file in files}
 
