@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,10 @@ def call(name: str = "greeting.greet", **arguments: str) -> dict[str, Any]:
     return {"json": message, "headers": {"Mcp-Name": name}}
 
 
+async def greet_by(uri: str, name: str) -> str:
+    return f"{uri}: {name}"
+
+
 HEADERS = {
     "Accept": "application/json, text/event-stream",
     "MCP-Protocol-Version": "2026-07-28",
@@ -115,6 +121,24 @@ async def test_the_official_client_calls_what_the_agent_serves(office: McpOffice
         assert (await client.call_tool("read", {"uri": f"{GREETING[:-3]}9.9"})).is_error
 
 
+async def test_two_protocols_of_one_name_have_tools_of_their_own(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLES / "greeting", tmp_path / "later")
+    settings = tmp_path / "later" / "protocol.toml"
+    settings.write_text(settings.read_text().replace('version = "1.0"', 'version = "1.1"'))
+    protocols = LocalProtocols([EXAMPLES / "greeting", tmp_path / "later"])
+    later = GREETING.replace("1.0", "1.1")
+    async with Agent(Identity.create(), protocols, Policy(), home=tmp_path / "home") as agent:
+        for uri in (GREETING, later):
+            agent.provides(uri, operation="greet")(partial(greet_by, uri))
+        async with agent.listen("127.0.0.1", 0, doors=[MCP(agent)]) as port, Client(f"http://127.0.0.1:{port}/mcp") as client:
+            tools = [tool for tool in (await client.list_tools()).tools if tool.name != "read"]
+            said = [(await client.call_tool(tool.name, {"name": "Ada"})).structured_content for tool in tools]
+            assert [tool.name[:9] for tool in tools] == ["greeting-"] * 2 and len({tool.name for tool in tools}) == 2
+            assert said == [{"value": f"{uri}: Ada"} for uri in (GREETING, later)]
+            extensions = client.server_capabilities.extensions
+            assert extensions and extensions["invalid.local/greeting"].keys() == {GREETING, later}
+
+
 @pytest.mark.threat(408)
 async def test_web_pages_large_bodies_and_other_methods_reach_no_tool(office: McpOffice) -> None:
     async with httpx.AsyncClient(headers=HEADERS) as client:
@@ -124,8 +148,8 @@ async def test_web_pages_large_bodies_and_other_methods_reach_no_tool(office: Mc
             ({}, b"[" * MAX_MESSAGE, 400),
             ({"Mcp-Name": "read"}, None, 400),
         ):
-            request = {"content": content, "headers": {"Content-Type": "application/json"}} if content else call()
-            request["headers"] |= more
+            sent: dict[str, Any] = {"content": content, "headers": {"Content-Type": "application/json"}} if content else call()
+            request = {**sent, "headers": sent["headers"] | more}
             assert (await client.post(office.url, **request)).status_code == status
         for method in ("GET", "DELETE"):
             assert (await client.request(method, office.url)).status_code == 405
