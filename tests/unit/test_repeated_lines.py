@@ -99,7 +99,7 @@ def test_lines_for_another_reader_have_no_priority(stream: str) -> None:
 
 
 def test_addresses_of_own_nodes_are_shown_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_shown", set())
+    monkeypatch.setattr(redaction, "_addresses", set())
     text = "http://192.0.2.7:8080 [2001:db8::7]:443 192.0.2.8"
     assert redaction.redacted(text) == "http://[address]:8080 [[address]]:443 [address]"
     for url in ("http://192.0.2.7:8080", "https://[2001:db8:0::7]", "https://node.example", "", "http://["):

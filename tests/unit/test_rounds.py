@@ -49,6 +49,19 @@ async def test_a_networks_requests_begin_in_bounded_rounds() -> None:
     assert requests.most_at_once(FLOOD) == SHARE
 
 
+@pytest.mark.parametrize("iterations", [1, 3])
+async def test_a_turn_comes_although_its_round_is_over(iterations: int) -> None:
+    rounds = Rounds(SHARE, iterations=iterations)
+    # A task waits, and first runs in the next iteration. In a quiet process nothing else would begin a round for it.
+    assert [rounds.take(FLOOD) for _ in range(SHARE + 1)] == [True] * SHARE + [False]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        begun = [asyncio.get_running_loop().time() for _ in range(4 * SHARE) if await rounds.wait(FLOOD) is None]
+        await asyncio.gather(*(rounds.wait(network) for network in (FLOOD, HONEST) for _ in range(SHARE + 1)))
+    assert len(begun) == 4 * SHARE
+
+
 @pytest.mark.threat(114)
 async def test_another_network_does_not_wait_behind_a_line() -> None:
     requests = Requests()

@@ -56,11 +56,16 @@ class Rounds:
 
     def wait(self, network: str, weight: int = 1) -> asyncio.Future[None]:
         """Return a turn of `network`, after the requests that wait already. Await it, or cancel it to give it to the next one."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
         line = self._lines.get(network)
         if line is None:
             line = self._lines[network] = deque()
         line.append((turn, weight))
+        if not self._begun:
+            # The round of `take` is over, where a task waits that was begun by it. No other one may begin by itself.
+            self._begun[network] = 0
+            loop.call_soon(self._end_round, time.monotonic(), self._iterations)
         return turn
 
     def after(self, receive: Callable[[], Awaitable[_Event]], network: str) -> Callable[[], Awaitable[_Event]]:

@@ -85,7 +85,7 @@ order by walk.place desc, walk.index desc
 
 
 # The order of each `Query.sort`, and the condition of the rows that follow the protocol of index $5.
-_SORTS: Mapping[Sort, tuple[str, str]] = {
+SORTS: Mapping[Sort, tuple[str, str]] = {
     "newest": ("index desc", "index < $5"),
     "use": ("pairs desc, index desc", "(pairs, index) < (select pairs, index from protocols where index = $5)"),
     "name": (
@@ -216,7 +216,7 @@ class Retrieval:
         after = None if query.cursor is None else _parse_index(query.cursor)
         # A prefix may stand for more words than were looked up, and so for more postings.
         is_few = len(rarest) < MAX_COMPLETIONS and _postings(rarest) <= MAX_WALK
-        order, following = _SORTS[sort]
+        order, following = SORTS[sort]
         statement = _SORTED.format(
             after=following if after is not None else "$5::bigint is null",
             among=_AMONG if is_few else "$7::text[] is not null",
@@ -277,11 +277,11 @@ class Retrieval:
 
 def parse_sort(name: str) -> Sort | None:
     """Return the order of this name; None for an empty one, as a form sends it. Raises `Malformed`."""
-    for sort in _SORTS:
+    for sort in SORTS:
         if name == sort:
             return sort
     if name:
-        raise Malformed(SearchCode.QUERY, f"`sort` is one of {', '.join(_SORTS)}.")
+        raise Malformed(SearchCode.QUERY, f"`sort` is one of {', '.join(SORTS)}.")
     return None
 
 

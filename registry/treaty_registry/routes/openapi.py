@@ -12,6 +12,8 @@ from litestar import Litestar, get
 from litestar.di import NamedDependency
 
 from ..catalogue.facets import VALUES
+from ..catalogue.retrieval import SORTS
+from ..catalogue.search import MAX_QUERY
 from ..serving.representation import Representation
 from ..serving.views import Views
 
@@ -45,7 +47,7 @@ _FORMS: dict[str, dict[str, object]] = {
     "after": {"pattern": f"^(?:{_TOPIC})?$", "maxLength": 160},
     "path": {"pattern": f"^{_TILE}$", "maxLength": 58},
     "uri": {"pattern": _TEXT, "minLength": 1, "maxLength": 512},
-    "q": {"pattern": _TEXT, "maxLength": 200},
+    "q": {"pattern": _TEXT, "maxLength": MAX_QUERY},
     "Treaty-Statement": {"pattern": "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$", "maxLength": 16 * 1024},
 }
 """By the name of a parameter."""
@@ -54,7 +56,11 @@ _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
     ("/protocols", "topic"): {"pattern": f"^(?:{_TOPIC})?$", "maxLength": 160},
     ("/protocols", "namespace"): {"pattern": rf"^(?:{_HOST}(?::{_SEGMENT})*|{_KEY})?$", "maxLength": 247},
     **{("/protocols", facet): {"enum": ["", *values]} for facet, values in VALUES.items()},
-    ("/protocols", "cursor"): {"pattern": f"^(?:1?[0-9]|2[0-2])-[0-3]-{_NUMBER}$"},
+    ("/protocols", "sort"): {"enum": ["", *SORTS]},
+    ("/protocols", "cursor"): {
+        "pattern": f"^(?:[1-3]?[0-9]-[0-3]-{_NUMBER}|s-(?:100|[1-9]?[0-9])-{_NUMBER}|{_NUMBER})$",
+        "maxLength": 40,
+    },
     ("/feeds/{kind}", "name"): {"pattern": _TEXT, "minLength": 1, "maxLength": 512},
     ("/standing/{did}", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}$"},
     ("/speakers", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}-{_DID}$", "maxLength": 600},

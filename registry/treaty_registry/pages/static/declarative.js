@@ -8,6 +8,7 @@ const Declarative = (() => {
   const ANSWERS = ["response", "item", "end", "error"], CONTROLS = ["more", "cancel"];
   const SOURCES = { request: "arguments", event: "arguments", response: "result", item: "item" };
   const MISSING = Symbol("missing");
+  const INTEGER_IDS = 5; // the handler interface of manifests whose ids may be integers
 
   const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
   const isSlot = (node) => typeof node === "string" && node.startsWith("$") && !node.startsWith("$$");
@@ -171,18 +172,30 @@ const Declarative = (() => {
     return said.slice(0, MAX_SENTENCES);
   }
 
-  // One form of one operation: the places of its constants and of its slots.
+  // The places of `$absent` in a template.
+  function absent(path, node) {
+    if (isObject(node)) return Object.entries(node).flatMap(([name, child]) => absent([...path, name], child));
+    return node === "$absent" ? [path] : [];
+  }
+
+  // One form of one operation: the places of its constants and of its slots. `presence`: the places by which other forms may be told
+  // apart, each with whether it is there. `required`: the members of its value that each message has. `traits`: of all forms.
   class Form {
-    constructor(kind, operation, template) {
-      Object.assign(this, { kind, operation, template, source: SOURCES[kind] ?? "" });
+    constructor(kind, operation, template, required, traits) {
+      Object.assign(this, { kind, operation, template, traits, source: SOURCES[kind] ?? "" });
       this.constants = [];
       this.objects = [];
       this.places = {};
       this.members = {};
+      this.presence = absent([], template).map((path) => [path, false]);
       this.#compile([], template);
+      const members = required.filter((name) => Object.hasOwn(this.members, name)).map((name) => this.members[name]);
+      const written = [...this.objects, ...Object.values(this.places), ...members];
+      for (const path of traits.absent) if (written.some((each) => equal(each, path))) this.presence.push([path, true]);
     }
 
     #compile(path, node) {
+      if (node === "$absent") return;
       if (isObject(node)) {
         if (path.length) this.objects.push(path);
         for (const [name, child] of Object.entries(node)) this.#compile([...path, name], child);
@@ -196,7 +209,8 @@ const Declarative = (() => {
     }
 
     matches(message) {
-      return this.constants.every(([path, constant]) => at(message, path) === constant);
+      return this.constants.every(([path, constant]) => at(message, path) === constant)
+        && this.presence.every(([path, isThere]) => (at(message, path) !== MISSING) === isThere);
     }
 
     placeOf(member) {
@@ -205,7 +219,8 @@ const Declarative = (() => {
 
     idIn(message) {
       const id = at(message, this.places.id ?? []);
-      return typeof id === "string" && [...id].length <= MAX_ID ? id : null;
+      if (typeof id === "string") return [...id].length <= MAX_ID ? id : null;
+      return this.traits.hasIntegerIds && Number.isSafeInteger(id) ? id : null;
     }
 
     write(values) {
@@ -233,6 +248,8 @@ const Declarative = (() => {
         const value = at(message, path);
         if (name === "code" || name === "count") {
           if (!Number.isInteger(value) && !faults.length) faults.push(`${dotted(path)} is not an integer.`);
+        } else if (name === "id" && this.traits.hasIntegerIds) {
+          if (!Number.isInteger(value) && typeof value !== "string" && !faults.length) faults.push(`${dotted(path)} is neither a string nor an integer.`);
         } else if (name === "id" || name === "message") {
           if (typeof value !== "string" && !faults.length) faults.push(`${dotted(path)} is not a string.`);
         } else if (value === MISSING) faults.push(`${dotted(path)} is missing.`);
@@ -249,9 +266,10 @@ const Declarative = (() => {
 
   const match = (forms, message) => forms.find((form) => form.matches(message));
 
-  // Say which constants keep a message from having one of these forms: those at the places of the first.
+  // Say which constants, and which members that are there or absent, keep a message from having one of these forms: those at the
+  // places of the first.
   function wrongConstants(forms, message) {
-    const key = (form) => JSON.stringify(form.constants.map(([path]) => path).sort());
+    const key = (form) => JSON.stringify([form.constants, form.presence].map((marks) => marks.map(([path]) => path).sort()));
     const alike = forms.filter((form) => key(form) === key(forms[0]));
     const said = [...alike[0].constants].sort(([one], [other]) => (String(one) < String(other) ? -1 : 1)).flatMap(([path]) => {
       const constants = new Map(alike.map((form) => [form.constants.find(([place]) => equal(place, path))[1], form]));
@@ -262,15 +280,25 @@ const Declarative = (() => {
       if (constant === form.operation) return [`The only ${dotted(path)} is ${constant}.`];
       return [`The ${dotted(path)} of ${withArticle(form.kind === "error" ? "response" : form.kind)} is ${shown(constant)}.`];
     });
+    for (const [path] of [...alike[0].presence].sort(([one], [other]) => (String(one) < String(other) ? -1 : 1))) {
+      const isThere = at(message, path) !== MISSING;
+      if (alike.some((form) => form.presence.some(([place, expected]) => equal(place, path) && expected === isThere))) continue;
+      const word = alike[0].kind === "error" ? "response" : alike[0].kind;
+      said.push(isThere ? `A ${word} has no ${dotted(path)}.` : `${dotted(path)} is missing.`);
+    }
     return said.length ? said : ["The message has no known combination of constants."];
   }
 
   class Operation {
-    constructor(name, declared, forms) {
-      Object.assign(this, { name, kind: declared.kind ?? "request", window: declared.window ?? 16, errors: declared.errors ?? {} });
+    constructor(name, declared, forms, traits) {
+      Object.assign(this, { name, traits, kind: declared.kind ?? "request", window: declared.window ?? 16, errors: declared.errors ?? {} });
       this.schemas = { arguments: declared.arguments, result: declared.result ?? {} };
       const kinds = { request: ["request", "response", "error", "cancel"], stream: ["request", "item", "end", "error", ...CONTROLS], event: ["event"] }[this.kind];
-      this.forms = Object.fromEntries(kinds.filter((kind) => forms[kind]).map((kind) => [kind, new Form(kind, name, forms[kind])]));
+      this.forms = Object.fromEntries(kinds.filter((kind) => forms[kind]).map((kind) => [kind, new Form(kind, name, forms[kind], this.#required(kind), traits)]));
+    }
+
+    #required(kind) {
+      return texts(this.schemas[kind === "request" || kind === "event" ? "arguments" : "result"].required);
     }
 
     of(...kinds) {
@@ -288,14 +316,17 @@ const Declarative = (() => {
       if (!broken) return [];
       const name = dotted(form.places[form.source] ?? []) || `The ${form.source}`;
       const said = sentences(schema, value, name, (member) => form.placeOf(member));
-      const words = form.source === "arguments" ? "The arguments of" : "The result of";
+      const words = { arguments: "The arguments of", item: "The items of" }[form.source] ?? "The results of";
       return said.length ? said : [`${words} ${this.name} break the schema at $${broken}.`];
     }
   }
 
   class Protocol {
-    constructor({ operations, roles, messages }) {
-      this.operations = Object.fromEntries(Object.entries(operations).map(([name, one]) => [name, new Operation(name, one, messages[name] ?? messages["*"] ?? {})]));
+    // `refusals`: the code of the interpreter → the one that the protocol has in its place.
+    constructor({ operations, roles, messages, interface: version, refusals = {} }) {
+      const places = Object.values(messages).flatMap((forms) => Object.values(forms)).flatMap((form) => absent([], form));
+      const traits = { absent: places.filter((path, place) => places.findIndex((each) => equal(each, path)) === place), hasIntegerIds: version >= INTEGER_IDS, refusals };
+      this.operations = Object.fromEntries(Object.entries(operations).map(([name, one]) => [name, new Operation(name, one, messages[name] ?? messages["*"] ?? {}, traits)]));
       const chosen = (names) => names.map((name) => this.operations[name]);
       this.roles = Object.fromEntries(Object.entries(roles).map(([name, role]) => [name, { name, peer: role.peer, calls: chosen(role.calls), invokes: chosen(role.invokes) }]));
     }
@@ -317,7 +348,7 @@ const Declarative = (() => {
 
     // Return the ids that a message has at the places of these forms.
     ids(operations, kinds, message) {
-      return [...new Set(this.#forms(operations, kinds).map((form) => at(message, form.places.id)))].filter((id) => typeof id === "string");
+      return [...new Set(this.#forms(operations, kinds).map((form) => at(message, form.places.id)))].filter((id) => typeof id === "string" || Number.isInteger(id));
     }
 
     // Note a message that this side sends: a request waits for its answer, and an answer ends a request.
@@ -366,8 +397,8 @@ const Declarative = (() => {
       if (kind === "answer" && form.kind !== "item") this.waiting.delete(id);
     }
 
-    #refuse(operation, id, code, text, refused = false) {
-      const form = operation.forms.error;
+    #refuse(operation, id, own, text, refused = false) {
+      const form = operation.forms.error, code = operation.traits.refusals[own] ?? own;
       const message = form.write({ id, code, message: text.slice(0, MAX_TEXT) });
       return { kind: "refuse", id, form, code, text, message, refused };
     }
