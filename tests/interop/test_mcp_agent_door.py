@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from mcp import Client, types
+from ports import free_port
 
 from treaty_agent import Agent, AgentConfig, Capacity, Identity, LocalProtocols, Policy, current_call
 from treaty_consensus.errors import Refused
@@ -137,6 +140,22 @@ async def test_two_protocols_of_one_name_have_tools_of_their_own(tmp_path: Path)
             assert said == [{"value": f"{uri}: Ada"} for uri in (GREETING, later)]
             extensions = client.server_capabilities.extensions
             assert extensions and extensions["invalid.local/greeting"].keys() == {GREETING, later}
+
+
+async def test_the_guide_serves_an_agent(tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "guides" / "mcp.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    guide: dict[str, Any] = {"asyncio": asyncio}
+    exec(compile(block, "docs/guides/mcp.md", "exec"), guide)
+    office, port = McpOffice(tmp_path), free_port()
+    async with office.agent, asyncio.timeout(30):
+        serving = asyncio.create_task(guide["serve"](office.agent, port))
+        while socket.socket().connect_ex(("127.0.0.1", port)):  # noqa: ASYNC110  # the guide has no event for a test
+            await asyncio.sleep(0.02)
+        async with Client(f"http://127.0.0.1:{port}/mcp") as client:
+            assert (await client.call_tool("greeting.greet", {"name": "Ada"})).structured_content == {"value": "Hello, Ada!"}
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
 
 
 @pytest.mark.threat(408)
