@@ -30,8 +30,12 @@ report = true
 report_delay = 0
 """
 # A restart of an agent may take longer than the default of 30 seconds where many processes share a processor.
+# On a busy machine a restart takes longer than the eight attempts that are the default.
 CONFIG = """[timeouts]
 connect = 60
+
+[peers]
+attempts = 16
 """
 
 
