@@ -57,9 +57,9 @@ async def test_a_turn_comes_although_its_round_is_over(iterations: int) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     async with asyncio.timeout(5):
-        begun = [asyncio.get_running_loop().time() for _ in range(4 * SHARE) if await rounds.wait(FLOOD) is None]
+        for _ in range(4 * SHARE):
+            await rounds.wait(FLOOD)
         await asyncio.gather(*(rounds.wait(network) for network in (FLOOD, HONEST) for _ in range(SHARE + 1)))
-    assert len(begun) == 4 * SHARE
 
 
 @pytest.mark.threat(114)
