@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .sessions.shared_handler import SharedMember as SharedMember
     from .sessions.shared_session import SharedSession as SharedSession
     from .sessions.stay import Stay as Stay
+    from .transport.application import StaticDocument as StaticDocument
 else:
     # At their first use, so that the command line reads an agent's settings without all that an agent imports.
     __all__, __getattr__, __dir__ = lazy_names(
@@ -93,6 +94,7 @@ else:
             ".sessions.shared_handler": "SharedMember",
             ".sessions.shared_session": "SharedSession",
             ".sessions.stay": "Stay",
+            ".transport.application": "StaticDocument",
             "treaty_anp.flow_profile.capabilities": "FlowRequest ProtocolOffer",
             "treaty_anp.flow_profile.states": "FlowLimits FlowTimeouts",
             "treaty_anp.hello_profile.core": "Limits",

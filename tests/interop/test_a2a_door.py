@@ -29,13 +29,16 @@ from ports import free_port
 
 from treaty_a2a import A2A, operations
 from treaty_a2a.door import MAX_MESSAGE
-from treaty_agent import Agent, Identity, LocalProtocols, Policy, current_call
+from treaty_agent import Agent, Identity, LocalProtocols, Policy, StaticDocument, current_call
 from treaty_consensus.errors import Refused
 from treaty_io.identity import ClaimedPeer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROTOCOLS = LocalProtocols([EXAMPLES / "greeting", EXAMPLES / "appointment"])
 GREETING, APPOINTMENT = PROTOCOLS.uri("greeting"), PROTOCOLS.uri("appointment")
+
+PROFILE = StaticDocument("application/json", b'{"ucp": {}}', "public, max-age=300")
+DOCUMENTS = {"/.well-known/ucp": PROFILE, "/.well-known/agent-card.json": PROFILE}
 
 
 class Office:
@@ -79,8 +82,8 @@ class Office:
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     made, port = Office(tmp_path), free_port()
     made.base = f"http://127.0.0.1:{port}"
-    doors = [A2A(made.agent)]
-    async with made.http, made.agent, made.agent.listen("127.0.0.1", port, public=[f"ws://127.0.0.1:{port}"], doors=doors):
+    public, doors = [f"ws://127.0.0.1:{port}"], [A2A(made.agent)]
+    async with made.http, made.agent, made.agent.listen("127.0.0.1", port, public=public, doors=doors, documents=DOCUMENTS):
         yield made
 
 
@@ -206,6 +209,14 @@ async def test_the_card_names_the_door_and_its_skills_are_operations(office: Off
     assert card["supportedInterfaces"][1:] == [door]
     assert [skill["name"] for skill in card["skills"]] == ["greet", "find", "book", "cancel"]
     assert "securityRequirements" not in card
+
+
+async def test_a_document_of_the_owner_is_served_beside_the_agents_own(office: Office) -> None:
+    answer = await office.http.get(f"{office.base}/.well-known/ucp")
+    assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, PROFILE.body, "application/json")
+    assert (answer.headers["cache-control"], answer.headers["etag"]) == ("public, max-age=300", PROFILE.etag)
+    again = await office.http.get(f"{office.base}/.well-known/ucp", headers={"If-None-Match": PROFILE.etag})
+    assert (again.status_code, again.content) == (304, b"")
 
 
 # Strangers

@@ -1,7 +1,10 @@
-"""MCP's own conformance suite, for 2026-07-28: those of its scenarios that need no tool of the suite, and the client's."""
+"""MCP's own conformance suite, for 2026-07-28: those of its scenarios that need no tool of the suite, and the client's.
+
+An agent as a server passes the same ones, if they ask no user."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -13,7 +16,11 @@ from pathlib import Path
 import pytest
 from ports import free_port
 
+from treaty_agent import Agent, Identity, LocalProtocols, Policy
+from treaty_mcp import MCP
+
 SUPPORT = Path(__file__).parents[1] / "support"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 REVISION = "2026-07-28"
 SERVER = (
     "caching",
@@ -39,6 +46,8 @@ CLIENT = (
     "sep-2322-client-request-state",
     "tools_call",
 )
+AGENT = tuple(name for name in SERVER if not name.startswith("input-required"))
+"""An agent asks nobody before a call."""
 UNTESTABLE = {
     "sep-2575-server-rejects-undeclared-capability",
     "sep-2575-missing-capability-http-400",
@@ -77,6 +86,23 @@ def failed(suite: list[str], *arguments: str) -> set[str]:
 @pytest.mark.parametrize("scenario", SERVER)
 def test_the_server_passes(mcp_conformance: list[str], server: str, scenario: str) -> None:
     assert failed(mcp_conformance, "server", "--url", server, "--scenario", scenario) <= UNTESTABLE
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("scenario", AGENT)
+async def test_an_agent_passes(mcp_conformance: list[str], tmp_path: Path, scenario: str) -> None:
+    protocols = LocalProtocols([EXAMPLES / "greeting"])
+    agent = Agent(Identity.create(), protocols, Policy(), home=tmp_path)
+
+    @agent.provides(protocols.uri("greeting"))
+    async def greet(name: str) -> str:
+        return f"Hello, {name}!"
+
+    async with agent, agent.listen("127.0.0.1", 0, doors=[MCP(agent)]) as port:
+        arguments = ("server", "--url", f"http://127.0.0.1:{port}/mcp", "--scenario", scenario)
+        checks = await asyncio.to_thread(failed, mcp_conformance, *arguments)
+        # No web page may use the agent of its user, a page of this machine neither.
+        assert checks <= UNTESTABLE | {"localhost-host-valid-accepted"}
 
 
 @pytest.mark.deep

@@ -1,4 +1,4 @@
-"""`treaty fetch TOPIC`, `info`, `diff` and `open`, against a registry on a socket."""
+"""`treaty fetch TOPIC`, `info`, `diff`, `open` and `ucp profile`, against a registry on a socket."""
 
 from __future__ import annotations
 
@@ -208,3 +208,42 @@ async def test_the_page_of_a_thing_is_opened(home: Home, tmp_path: Path, monkeyp
     assert opened.read_text() == pages[TOPIC]
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     assert (await home.runs("open", TOPIC))[:2] == (0, f"{pages[TOPIC]}\n")
+
+
+@pytest.mark.threat(407)
+async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: SocketRegistry, home: Home, tmp_path: Path) -> None:
+    server.registry.publish("4.0", aliases=("example.alice.loyalty", "com.mallory.pay"))
+    loyalty = "example.alice.loyalty@2026-04-08=https://alice.example/loyalty.json"
+    service = "dev.ucp.shopping@2026-04-08=a2a:https://shop.example/a2a"
+    file, uri = tmp_path / "ucp.json", uri_of("4.0")
+    command = ("ucp", "profile", uri, "--capability", loyalty, "--service", service)
+    assert (await home.tells(*command, "--output", str(file)))["capabilities"] == {"example.alice.loyalty": uri}
+    assert json.loads(file.read_bytes()) == {
+        "ucp": {
+            "version": "2026-04-08",
+            "services": {
+                "dev.ucp.shopping": [{"version": "2026-04-08", "transport": "a2a", "endpoint": "https://shop.example/a2a"}]
+            },
+            "capabilities": {
+                "example.alice.loyalty": [{"version": "2026-04-08", "spec": uri, "schema": "https://alice.example/loyalty.json"}]
+            },
+            "payment_handlers": {},
+        }
+    }
+    assert (await home.runs(*command))[1].encode() == file.read_bytes()
+    written = file.read_bytes()
+    for option, text, code in (
+        ("--capability", "com.mallory.pay@2026-04-08=https://mallory.com/pay.json", "resolve.unknown"),
+        ("--capability", "example.alice.other@2026-04-08=https://alice.example/other.json", "resolve.unknown"),
+        ("--capability", loyalty.replace("alice.example", "registry.example"), "system.usage"),
+        ("--capability", loyalty.replace("https", "http"), "system.usage"),
+        ("--capability", loyalty.replace("2026-04-08", "2026-02-30"), "system.usage"),
+        ("--capability", "Example.alice@2026-04-08=https://alice.example/", "system.usage"),
+        ("--service", service.replace("a2a:", "soap:"), "system.usage"),
+        ("--service", service.replace("shop.example", "127.0.0.1"), "system.usage"),
+    ):
+        failed = await home.runs(*command, option, text, "--output", str(file), "--json")
+        assert json.loads(failed[1])["error"]["code"] == code, (text, failed)
+    yank(server, uri)
+    assert json.loads((await home.runs(*command, "--output", str(file), "--json"))[1])["error"]["code"] == "status.yanked"
+    assert file.read_bytes() == written, "a refused profile changes no file"

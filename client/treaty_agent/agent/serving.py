@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..sessions.operations import Function
     from ..sessions.session import Session
     from ..sessions.shared_session import SharedSession
-    from ..transport.application import Application, Door
+    from ..transport.application import Application, Door, StaticDocument
     from ..transport.connection import Connection
 
 _F = TypeVar("_F", bound="Function")
@@ -193,6 +193,7 @@ class ServingAgent(ABC):
         name: str = "",
         description: str = "",
         doors: Sequence[Door] = (),
+        documents: Mapping[str, StaticDocument] = MappingProxyType({}),
         signals: bool = True,
     ) -> None:
         """Serve as `listen` does, until cancelled, or until SIGTERM or SIGINT came and `drain` is done. A second signal
@@ -203,7 +204,9 @@ class ServingAgent(ABC):
         """
         from .signals import stop_signals
 
-        async with self.listen(host, port, tls=tls, public=public, name=name, description=description, doors=doors):
+        async with self.listen(
+            host, port, tls=tls, public=public, name=name, description=description, doors=doors, documents=documents
+        ):
             if not signals:
                 await asyncio.get_running_loop().create_future()
             with stop_signals(self._reload_at_signal) as stop:
@@ -240,12 +243,14 @@ class ServingAgent(ABC):
         name: str = "",
         description: str = "",
         doors: Sequence[Door] = (),
+        documents: Mapping[str, StaticDocument] = MappingProxyType({}),
     ) -> AsyncIterator[int]:
         """Verify the provided protocols, start workers, and serve WebSocket and HTTP on one port. Yield the port (0: a free one).
 
         `public`: the URLs under which others reach this agent, best first, such as `wss://shop.example`. With them the agent
         serves the documents of `discovery`, with a `name` and a `description` for people. HTTP requests must be signed for one
         of these URLs, without them for the address. `doors`: other protocols at paths of the port, as `treaty_a2a.A2A(agent)`.
+        `documents`: yours, by path, such as `/.well-known/ucp`. The agent's own have precedence.
 
         An agent with the DID of a domain that provides nothing may listen with `public`: then it serves its documents alone, so
         that other agents can verify it. Protocols may be provided later.
@@ -258,17 +263,27 @@ class ServingAgent(ABC):
         if not public and await self._does_nothing():
             raise _provides_nothing()
         await self.prepare()
-        about = self._endpoint.listen(host, port, tls=tls, public=public, name=name, description=description, doors=doors)
+        about = self._endpoint.listen(
+            host, port, tls=tls, public=public, name=name, description=description, doors=doors, documents=documents
+        )
         async with about as bound:
             served = ", ".join(self._context.served.ready)
             unserved = ", ".join(f"{uri} ({error.code})" for uri, error in self.unserved.items())
             _log.info("Listening on %s, port %s; served: %s; not served: %s", host, bound, served or "none", unserved or "none")
             yield bound
 
-    def asgi(self, public: Sequence[str], *, name: str = "", description: str = "", doors: Sequence[Door] = ()) -> Application:
+    def asgi(
+        self,
+        public: Sequence[str],
+        *,
+        name: str = "",
+        description: str = "",
+        doors: Sequence[Door] = (),
+        documents: Mapping[str, StaticDocument] = MappingProxyType({}),
+    ) -> Application:
         """Return an ASGI application that serves as `listen` does, for a server of your own. Call `prepare` first. `public`: as
         for `listen`, at least one."""
-        return self._endpoint.application(public=public, name=name, description=description, doors=doors)
+        return self._endpoint.application(public=public, name=name, description=description, doors=doors, documents=documents)
 
     async def prepare(self) -> None:
         """Do the work of `listen` before it opens the port. Raises the same errors."""

@@ -15,7 +15,7 @@ import base64
 import hashlib
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -179,11 +179,12 @@ class AgentEndpoint:
         name: str,
         description: str,
         doors: Sequence[Door],
+        documents: Mapping[str, StaticDocument],
     ) -> AsyncIterator[int]:
         """Serve connections, and yield the port. See `Agent.listen`."""
         from ..transport import listener  # a web server, which an agent that only connects does not need
 
-        documents: dict[str, StaticDocument] = {}
+        served: dict[str, StaticDocument] = {}
         agora: dict[str, AgoraProtocol] = {}
         with self._renewing(agora, self._agora), self._verifying(f"{host}-{port}" if port else "") as verifier:
             async with listener.listen(
@@ -193,7 +194,7 @@ class AgentEndpoint:
                 tls=tls,
                 max_connections=self._context.capacity.sessions,
                 # The documents are filled below, when the port is known.
-                documents=documents,
+                documents=served,
                 agora=agora,
                 authenticate=verifier.verify,
                 challenge=verifier.challenge,
@@ -203,21 +204,31 @@ class AgentEndpoint:
                 scheme = "https" if tls else "http"
                 here = tuple(f"{scheme}://{place}:{bound}" for place in dict.fromkeys((_in_url(host), "127.0.0.1", "localhost")))
                 verifier.audiences = tuple(map(_audience, public)) or here
-                with self._renewing(documents, lambda: self._documents(public, name, description, doors)):
+                with self._renewing(served, lambda: {**documents, **self._documents(public, name, description, doors)}):
                     yield bound
 
-    def application(self, *, public: Sequence[str], name: str, description: str, doors: Sequence[Door]) -> Application:
+    def application(
+        self,
+        *,
+        public: Sequence[str],
+        name: str,
+        description: str,
+        doors: Sequence[Door],
+        documents: Mapping[str, StaticDocument],
+    ) -> Application:
         """Return an ASGI application that serves connections. See `Agent.asgi`."""
         verifier = self._open.enter_context(self._verifying(public[0]))
         verifier.audiences = tuple(map(_audience, public))
-        documents: dict[str, StaticDocument] = {}
+        served: dict[str, StaticDocument] = {}
         agora: dict[str, AgoraProtocol] = {}
-        self._open.enter_context(self._renewing(documents, lambda: self._documents(public, name, description, doors)))
+        self._open.enter_context(
+            self._renewing(served, lambda: {**documents, **self._documents(public, name, description, doors)})
+        )
         self._open.enter_context(self._renewing(agora, self._agora))
         return Application(
             self.enter,
             max_connections=self._context.capacity.sessions,
-            documents=documents,
+            documents=served,
             agora=agora,
             authenticate=verifier.verify,
             challenge=verifier.challenge,

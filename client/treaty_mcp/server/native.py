@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from treaty_agent.sessions.peer import Peer
 from treaty_agent.sessions.session import Session
 from treaty_consensus.errors import TooLarge
@@ -18,6 +20,8 @@ from ..tools.tool import Tool, ToolResult
 
 MAX_ITEMS = 256
 """Items of a stream in one result."""
+MAX_VALUE = 1024 * 1024
+"""Bytes of them together. The peer chooses their sizes."""
 
 
 class NativeTool(Tool):
@@ -46,10 +50,14 @@ async def value_of(callee: Session | Peer, operation: Operation, arguments: Mapp
     if operation.kind is not OperationKind.STREAM:
         return await callee.call(operation.name, arguments)
     items: list[Any] = []
+    size = 0
     async with aclosing(callee.stream(operation.name, arguments)) as stream:
         async for item in stream:
             if len(items) == MAX_ITEMS:
                 raise TooLarge(RpcCode.ANSWER, f"The stream has more than {MAX_ITEMS} items.")
+            size += len(msgspec.json.encode(item))
+            if size > MAX_VALUE:
+                raise TooLarge(RpcCode.ANSWER, f"The items of the stream have more than {MAX_VALUE} bytes.")
             items.append(item)
     return items
 
