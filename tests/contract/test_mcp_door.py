@@ -18,6 +18,7 @@ from signers import ORIGIN, Signer
 from treaty_consensus import kinds
 from treaty_io.network.exchange import BoundedClient
 from treaty_mcp.tools.quoting import NOTE
+from treaty_registry.admission.fair_queue import FairQueue
 from treaty_registry.registry import Registry
 from treaty_registry.routes.mcp import MAX_REQUEST
 
@@ -132,3 +133,19 @@ async def test_a_request_is_bounded_as_all_are(registry: Registry, api: BoundedC
         for name in ("vote", "publish", "call", "verify"):
             response = await said(api, message("tools/call", name=name, arguments={}))
             assert response.json()["error"]["code"] == -32602, "a registry has reads alone"
+
+
+@pytest.mark.threat(444)
+async def test_a_search_waits_in_the_turns_of_its_network(
+    registry: Registry, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks, turn = list[str](), FairQueue.turn
+
+    def noted(queue: FairQueue, asker: str, weight: int) -> Any:
+        networks.append(asker)
+        return turn(queue, asker, weight)
+
+    monkeypatch.setattr(FairQueue, "turn", noted)
+    answer = await said(api, message("tools/call", name="search", arguments={"words": "hotel"}))
+    assert answer.status_code == 200
+    assert networks and "::" not in networks

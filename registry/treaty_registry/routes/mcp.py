@@ -16,6 +16,7 @@ from litestar.di import NamedDependency
 from treaty_io.extras import naming_extras
 
 from ..cache_control import NO_STORE
+from ..networks import sender
 from ..problems import http_problem
 from ..serving.fast_path import DirectAnswer, refused
 from ..serving.views import Views
@@ -47,6 +48,8 @@ class McpDoor:
         origin = named.get(b"origin", b"").decode("latin-1")
         if origin and origin != self._views.registry.base_url.rstrip("/"):
             return refused(http_problem(403, "Pages of other sites cannot use this endpoint."))
+        # Its searches wait in the turns of its network.
+        sender.set(source)
         body = await receive_body(receive, named.get(b"content-length", b"0").decode("latin-1"), MAX_REQUEST)
         if self._server is None:
             # In a thread: the SDK takes half a second to import, and most registries are never asked by MCP.
