@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 
-from treaty_agent import Agent, CallContext, OperationError
+from treaty_agent import Agent, CallContext, OperationError, TreatyError
 
 from .ledger import Ledger
 from .settings import Settings, owner_of, serve
@@ -76,9 +76,9 @@ class Agency:
                 raise OperationError(403, "The traveller did not approve the price.")
             await self.bank.call("pay", payment=trip, amount=price)
             await self.rides.call("order", ride=trip, place=place)  # which is paid to the driver
-        except OperationError as error:
-            if error.status >= 500:
-                # For now: the ledger knows which legs are booked, so the traveller may ask again.
+        except TreatyError as error:
+            if not isinstance(error, OperationError) or error.status >= 500:
+                # A partner that is away, fails, or whose key is being exchanged. The ledger keeps the booked legs.
                 raise OperationError(503, f"Another agent failed: {error.message}") from error
             for vendor in self.vendors:
                 await vendor.cancel(trip)
