@@ -261,7 +261,8 @@ async def test_a_silent_generator_is_closed_with_unknown_outcome(tmp_path: Path,
         # The handler with code has no timer of its own, so its failure is the 504 that came over the wire.
         with pytest.raises((OutcomeUnknown, OperationError), match="came within 1 second") as failure:
             await listed(session, text="silent")
-        assert failure.value.code == ("session.outcome-unknown" if handler == "forms" else "operation.504")
+        # On a busy machine the other side's second may end first, too.
+        assert failure.value.code in ("operation.504", *(["session.outcome-unknown"] if handler == "forms" else []))
         await asyncio.wait_for(feed.closed.wait(), 10)  # the other side's second began later
 
 
