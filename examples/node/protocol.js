@@ -15,7 +15,9 @@ export class Protocol {
   constructor(uri, folder) {
     this.uri = uri;
     this.hash = createHash("sha256").update(readFileSync(`${folder}/document.md`)).digest("hex");
-    const { operations, roles, messages } = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8"));
+    const { operations, roles, messages, interface: number } = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8"));
+    // Forms of a later interface mean more than this program knows: it would read them wrongly.
+    if (number > 4) throw new Error(`${uri} has handlers of interface ${number}; this program reads up to 4.`);
     this.roles = roles;
     const ajv = new Ajv({ strict: false });
     this.operations = new Map();
