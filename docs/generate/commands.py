@@ -1,4 +1,7 @@
-"""The commands of `treaty` and `treaty-registry`, and their environment variables."""
+"""The commands of `treaty` and `treaty-registry`, and their environment variables.
+
+A command, an argument and an option have one sentence each; `--help` has the rest, with choices and defaults.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
 _GROUP = re.compile(r"^(\*\*[^*\n]+\*\*:)\n+((?:\* \[`.*\n)+)", re.MULTILINE)
 """A list of commands. Each one's section has its sentence."""
 _LINK = re.compile(r"\[`[^]]*`\]\([^)]*\)")
-_NOISE = re.compile(
-    r"^\*\*(?:Arguments|Parameters)\*\*:\n+|,? ?\*\[default: (?:False|\(\)|\"\"|None|0)\]\*|, --empty-[\w-]+(?=`)", re.MULTILINE
-)
-"""Headings that need no words, and defaults that the meaning tells."""
+_NOISE = re.compile(r"^\*\*(?:Arguments|Parameters)\*\*:\n+|, --empty-[\w-]+(?=`)", re.MULTILINE)
+"""Headings that need no words, and options that undo others."""
+_REST = re.compile(r"(?<=[^.]\.) (?=[A-Z`]).*|(?: \*\[(?:default|choices): [^]]*\]\*)+", re.DOTALL)
+"""Of a text the sentences after the first, and the lists of choices and defaults."""
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
 _ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
@@ -46,7 +49,29 @@ def commands(program: str) -> str:
     note = "A command that lists some of them has only those.\n\n" if any(line in rest for line in common.splitlines()) else ""
     text = f"{own}\n{_COMMON}:\n\n{note}{common}\n\n### {rest}"
     text = _NOISE.sub("", _GROUP.sub(_in_one_line, _USAGE.sub(_with_example, text)))
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+    return "\n\n".join(_shortened(section) for section in re.split(r"\n(?=#{2,4} )", re.sub(r"\n{3,}", "\n\n", text.strip())))
+
+
+def _shortened(section: str) -> str:
+    """A section with its example and its groups, a sentence of its meaning, and one for each argument and option."""
+    parts, is_told = list[str](), False
+    for part in section.strip().split("\n\n"):
+        if part.startswith("* "):
+            parts.append("\n".join(_sentence(item) for item in re.split(r"\n(?=\* )", part)))
+        elif part.startswith(("#", "Example: ", "**")):
+            parts.append(part)
+        elif not is_told:
+            parts.append(_sentence(part))
+            is_told = True
+    return "\n\n".join(parts)
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a text, and the environment variable that it names."""
+    variable, required = _VARIABLE.search(text), "**[required]**" in text
+    first = _REST.sub("", " ".join(text.replace("**[required]**", "").split())).rstrip()
+    first = _VARIABLE.sub("", first).rstrip()
+    return first + (" **[required]**" if required else "") + (f" {variable[0]}" if variable else "")
 
 
 def _markdown(app: App) -> str:

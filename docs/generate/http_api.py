@@ -10,20 +10,16 @@ from treaty_registry.app import openapi_document
 from . import SITE
 from .limits import table
 
-_COMMON = frozenset({"400", "405", "414", "431", "500", "503"})
-"""Refusals that every route may give."""
-_UNCHANGED = "304"
-
 
 def routes() -> str:
-    """The meaning of each refusal, then each route with its parameters and its answers."""
+    """A line for each route, then the meaning of each refusal."""
     document: dict[str, Any] = json.loads(openapi_document())
     operations = [
         (method.upper(), path, operation)
         for path, methods in sorted(document["paths"].items())
         for method, operation in methods.items()
     ]
-    return "\n\n".join([_refusals(operations), *(_operation(*found) for found in operations)])
+    return "\n".join([*(_operation(*found) for found in operations), "", _refusals(operations)])
 
 
 def _is_refusal(status: str) -> bool:
@@ -37,24 +33,15 @@ def _refusals(operations: list[tuple[str, str, dict[str, Any]]]) -> str:
 
 
 def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
-    lines = [f"## `{method} {path}`", "", operation.get("description") or f"{operation['summary']}.", ""]
+    """A line of the route: its meaning, its body and its parameters. The document at `/schema` has the types and answers."""
+    meaning = operation.get("description") or f"{operation['summary']}."
+    line = f"- `{method} {path}`: {meaning}"
+    if body := operation.get("requestBody"):
+        line += f" Body: {', '.join(f'`{media_type}`' for media_type in body['content'])}."
     for place in ("query", "header"):
         if names := [f"`{found['name']}`" for found in operation.get("parameters", ()) if found["in"] == place]:
-            lines.append(f"- {place.capitalize()}: {', '.join(names)}.")
-    if body := operation.get("requestBody"):
-        lines.append(f"- Body: {_types(body['content'])}. {body.get('description', '')}".rstrip())
-    answers = sorted(operation["responses"].items())
-    for status, answer in answers:
-        if not _is_refusal(status) and status != _UNCHANGED:
-            types = f" {_types(answer['content'])}" if answer.get("content") else ""
-            lines.append(f"- {status}{types}: {answer['description']}")
-    if refusals := [status for status, _ in answers if _is_refusal(status) and status not in _COMMON]:
-        lines.append(f"- Refusals: {', '.join(refusals)}.")
-    return "\n".join(lines)
-
-
-def _types(content: dict[str, Any]) -> str:
-    return ", ".join(f"`{media_type}`" for media_type in content)
+            line += f" {place.capitalize()}: {', '.join(names)}."
+    return line
 
 
 SITE["http-routes"] = routes

@@ -1,4 +1,4 @@
-"""The tables of SECURITY.md: a person writes number, threat and answer, the site adds the tests.
+"""The threats of SECURITY.md: a person writes number, threat and answer, the list of the site adds the tests.
 
 A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Numbers are never used for another threat.
 """
@@ -6,13 +6,10 @@ A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Num
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import NamedTuple
 
-from . import SITE, matched_rows, present
+from . import LISTS, SITE, listed, matched_rows, present
 from .suite import Test, all_tests
-
-SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "pages", "peers")
 
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
@@ -26,9 +23,9 @@ class ThreatRow(NamedTuple):
     tests: tuple[Test, ...]
 
 
-def rows(section: str) -> list[ThreatRow]:
-    """The threats of a section of SECURITY.md."""
-    found = matched_rows(_ROW, present(f"threats-{section}"))
+def rows() -> list[ThreatRow]:
+    """The threats of SECURITY.md."""
+    found = matched_rows(_ROW, present("threats"))
     return [ThreatRow(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
 
 
@@ -39,12 +36,9 @@ def covering(number: int) -> tuple[Test, ...]:
     )
 
 
-def _table(section: str) -> str:
-    lines = ["| | threat | answer | tests |", "|---|---|---|---|"]
-    for row in rows(section):
-        lines.append(f"| {row.number} | {row.threat} | {row.answer} | {', '.join(map(str, row.tests))} |")
-    return "\n".join(lines)
+def _listed() -> list[dict[str, object]]:
+    return [{**row._asdict(), "tests": [f"{test.path}::{test.name}" for test in row.tests]} for row in rows()]
 
 
-for _section in SECTIONS:
-    SITE[f"threats-{_section}"] = partial(_table, _section)
+LISTS["threats"] = _listed
+SITE["threats"] = lambda: listed("threats", "lists")

@@ -4,18 +4,19 @@ No page is copied in the repository. The parts that only the site has are writte
 of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
 links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
 `<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
-last, whether a page links them or not.
+last, whether a page links them or not. Pages for those who change Treaty are in the repository alone: a link to one is its text.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from docs.generate import vectors
+from docs.generate import LISTS, vectors
 from docs.generate.parts import completed
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,6 @@ HOME = Path(__file__).with_name("index.md")
 _PATTERNS = (
     "*.md",
     "docs/*.md",
-    "docs/decisions/*.md",
     "docs/guides/*.md",
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
@@ -32,9 +32,12 @@ _PATTERNS = (
     "bench/README.md",
     "protocols/*/README.md",
 )
+_OF_REPOSITORY = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "decisions")
+"""Pages and folders for those who change Treaty."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
+_NAMED = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]+)(?:#[^()\s]*)?\)")
 _SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<after>")')
 EXTRA = "extra"
 """The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
@@ -55,7 +58,11 @@ def _vectors() -> frozenset[Path]:
 @cache
 def pages() -> frozenset[Path]:
     """Return the pages that the site always has."""
-    return frozenset([HOME, *(path for pattern in _PATTERNS for path in ROOT.glob(pattern))])
+    return frozenset([HOME, *(path for pattern in _PATTERNS for path in ROOT.glob(pattern) if not _is_of_repository(path))])
+
+
+def _is_of_repository(path: Path) -> bool:
+    return any(path.is_relative_to(part) for part in _OF_REPOSITORY)
 
 
 def place(path: Path) -> str:
@@ -111,6 +118,12 @@ def write_vectors(folder: Path) -> None:
     _write(folder / "vectors" / "index.json", vectors.index())
 
 
+def write_lists(folder: Path) -> None:
+    """Write the tables that are files for programs (`docs.generate.LISTS`) into a folder that becomes a part of the built site."""
+    for name, rows in LISTS.items():
+        _write(folder / "lists" / f"{name}.json", json.dumps(rows(), indent=1, ensure_ascii=False))
+
+
 def _vector_place(path: Path) -> str:
     return f"vectors/{vectors.name(path)}"
 
@@ -134,11 +147,15 @@ def _moved_line(page: Path, line: str) -> str:
             return f"{match['before']}{relative}{match['after']}{{.external}}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
+    def unlink(match: re.Match[str]) -> str:
+        is_named = _is_relative(match["target"]) and _is_of_repository(_resolved(page, match["target"]))
+        return match["text"] if is_named else match[0]
+
     def show(match: re.Match[str]) -> str:
         picture = os.path.relpath(place(_resolved(page, match["target"])), Path(place(page)).parent)
         return f"{match['before']}{picture}{match['after']}"
 
-    return _outside_code(line, lambda part: _SOURCE.sub(show, _LINK.sub(follow, part)))
+    return _outside_code(line, lambda part: _SOURCE.sub(show, _LINK.sub(follow, _NAMED.sub(unlink, part))))
 
 
 def _pictures(page: Path, text: str) -> list[Path]:
@@ -154,7 +171,7 @@ def _linked(page: Path, text: str) -> list[Path]:
         if is_prose:
             targets = [match["target"] for match in _LINK.finditer(_CODE.sub(lambda code: "`" * len(code[0]), line))]
             files = [_resolved(page, target) for target in targets if _is_relative(target)]
-            found += [path for path in files if path not in _vectors()]
+            found += [path for path in files if path not in _vectors() and not _is_of_repository(path)]
     return found
 
 

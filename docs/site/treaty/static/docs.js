@@ -19,3 +19,36 @@ const scrolling = new ResizeObserver((entries) => {
   }
 });
 for (const part of document.querySelectorAll(".prose table, .prose pre, .prose p:has(> img)")) scrolling.observe(part);
+// A long table is a file beside the pages (docs/generate). It is shown with a field, of whose words each row that is shown has all.
+const cell = (value) => {
+  const part = document.createElement("td");
+  const lines = Array.isArray(value) ? value : [value];
+  for (const [number, text] of lines.entries()) {
+    if (number) part.append(document.createElement("br"));
+    for (const [place, words] of String(text).split("`").entries()) {
+      const code = Array.isArray(value) || place % 2 ? document.createElement("code") : undefined;
+      if (code) code.textContent = words;
+      part.append(code ?? words);
+    }
+  }
+  return part;
+};
+const fill = async (place) => {
+  const answer = await fetch(place.dataset.list);
+  if (!answer.ok) return;
+  const rows = await answer.json();
+  const table = document.createElement("table");
+  const heads = table.createTHead().insertRow();
+  for (const name of Object.keys(rows[0])) heads.append(Object.assign(document.createElement("th"), { scope: "col", textContent: name }));
+  const body = table.createTBody();
+  for (const row of rows) body.insertRow().append(...Object.values(row).map(cell));
+  const field = Object.assign(document.createElement("input"), { type: "search", placeholder: `Filter ${rows.length} rows`, maxLength: 200 });
+  field.setAttribute("aria-label", "Filter the rows");
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const row of body.rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+  place.prepend(field, table);
+  scrolling.observe(table);
+};
+for (const place of document.querySelectorAll("[data-list]")) fill(place);
