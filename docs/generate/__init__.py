@@ -13,9 +13,8 @@ A part of the site alone holds a text of a person, for readers of the repository
     <!-- end -->
 
 A part is in the repository if a second implementation needs it as a contract, and a reviewer should see its change: codes,
-limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands, routes and Python
-names. A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
-field to filter it: the threats and the rules, each with its tests.
+limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands and Python names. A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
+field to filter it: the codes, and the threats and the rules, each with its tests.
 
 `python -m docs.generate` (`make docs`) writes the parts of the repository anew. `--check` changes nothing and fails when a page
 differs. Pages are the Markdown and SVG files of this repository's root and of docs/. `parts` imports all generators.
@@ -34,6 +33,9 @@ GENERATORS: dict[str, Callable[[], str]] = {}
 
 SITE: dict[str, Callable[[], str]] = {}
 """The generators of parts that only the site has."""
+
+SHOWN: dict[str, Callable[[], str]] = {}
+"""Generators of the site for parts of the repository that it shows in another form."""
 
 LISTS: dict[str, Callable[[], list[dict[str, object]]]] = {}
 """The tables of the site that are files for programs, by name. Each row has the same members."""

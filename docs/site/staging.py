@@ -4,7 +4,8 @@ No page is copied in the repository. The parts that only the site has are writte
 of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
 links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
 `<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
-last, whether a page links them or not. Pages for those who change Treaty are in the repository alone: a link to one is its text.
+last, whether a page links them or not. The front page of the repository and
+pages for those who change Treaty are no pages of the site: a link to one is its text.
 """
 
 from __future__ import annotations
@@ -29,11 +30,10 @@ _PATTERNS = (
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
     "docs/specification/*.md",
-    "bench/README.md",
     "protocols/*/README.md",
 )
-_OF_REPOSITORY = (ROOT / "CONTRIBUTING.md", ROOT / "docs" / "decisions")
-"""Pages and folders for those who change Treaty."""
+_OF_REPOSITORY = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench", ROOT / "docs" / "decisions")
+"""The front page of the repository, and pages and folders for those who change Treaty."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")

@@ -176,7 +176,7 @@ QUESTIONS = {
     "what is repeated when a call has no answer": "guides/calling.html#what-is-repeated",
     "test my agent without a registry": "guides/testing.html#without-a-registry-outside-of-tests",
     "MCP or A2A": "index.html#",
-    "what do I have to install": "readme.html#install-only-what-you-need",
+    "what do I have to install": "quickstarts/install.html#",
     "take a published version back": "guides/handlers.html#after-publishing",
     "session.busy": "guides/serving.html#how-much-at-once",
     "the lost disk of a registry": "guides/deploying.html#survive-a-lost-disk",
