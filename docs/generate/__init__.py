@@ -14,7 +14,7 @@ A part of the site alone holds a text of a person, for readers of the repository
 
 A part is in the repository if a second implementation needs it as a contract, and a reviewer should see its change: codes,
 limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands and Python names. A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
-field to filter it: the codes, and the threats and the rules, each with its tests.
+field to filter it: the codes, the vectors, and the threats and rules with their tests.
 
 `python -m docs.generate` (`make docs`) writes the parts of the repository anew. `--check` changes nothing and fails when a page
 differs. Pages are the Markdown and SVG files of this repository's root and of docs/. `parts` imports all generators.
@@ -69,8 +69,10 @@ def present(name: str) -> str:
 
 
 def listed(name: str, folder: str) -> str:
-    """The place where a page of the site shows a table of `LISTS`: a link, which the page's script replaces. `folder`: of all tables,
-    as the page links it."""
+    """The place where a page of the site shows a table of `LISTS`: a link, to which the page's script adds the rows.
+
+    `folder`: that of all tables, as the page links it.
+    """
     return f'<div data-list="{folder}/{name}.json"><a href="{folder}/{name}.json">{name}.json</a></div>'
 
 

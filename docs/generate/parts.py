@@ -80,6 +80,10 @@ def drifted() -> list[Path]:
 
 def _written(text: str, kind: str, generators: Mapping[str, Callable[[], str]]) -> str:
     def write(part: re.Match[str]) -> str:
-        return part["begin"] + generators[part["name"]]().strip("\n") + "\n" + part["end"] if part["kind"] == kind and part["name"] in generators else part[0]
+        return (
+            part["begin"] + generators[part["name"]]().strip("\n") + "\n" + part["end"]
+            if part["kind"] == kind and part["name"] in generators
+            else part[0]
+        )
 
     return PART.sub(write, text)

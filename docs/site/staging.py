@@ -32,8 +32,12 @@ _PATTERNS = (
     "docs/specification/*.md",
     "protocols/*/README.md",
 )
-_OF_REPOSITORY = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "bench", ROOT / "docs" / "decisions")
-"""The front page of the repository, and pages and folders for those who change Treaty."""
+_OF_REPOSITORY = (
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench", "docs/decisions")),
+    *(ROOT / "docs" / "specification" / name for name in ("election-bound.md", "language-model.md")),
+)
+"""The front page of the repository, and pages and folders for those who change Treaty: decisions, measurements, a proof, and how this
+implementation asks a model."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
@@ -119,7 +123,7 @@ def write_vectors(folder: Path) -> None:
 
 
 def write_lists(folder: Path) -> None:
-    """Write the tables that are files for programs (`docs.generate.LISTS`) into a folder that becomes a part of the built site."""
+    """Write the tables that are files for programs (`docs.generate.LISTS`) into the folder of the built site."""
     for name, rows in LISTS.items():
         _write(folder / "lists" / f"{name}.json", json.dumps(rows(), indent=1, ensure_ascii=False))
 

@@ -94,7 +94,7 @@ def test_each_command_has_its_options_once_and_an_example() -> None:
     text = SITE["commands-treaty"]()
     assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
     assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1
-    assert "`TREATY_HOME` | `--home`" in SITE["environment"]()
+    assert "*[env: TREATY_HOME]*" in text
     sections = re.split(r"^#{3,4} (?=treaty )", text, flags=re.MULTILINE)[1:]
     assert len(sections) > 40
     lacking = {section.partition("\n")[0] for section in sections if "\nExample: `treaty " not in section}
@@ -152,7 +152,6 @@ def test_every_test_that_a_page_names_exists() -> None:
 
 
 def test_the_lists_of_the_site_have_the_tests_of_each_threat_and_rule() -> None:
-    assert set(LISTS) == {"threats", *(f"rules-{source}" for source in rules.SOURCES)}
     assert "attack/test_tampered_wheel.py::test_a_changed_wheel_is_refused" in str(LISTS["threats"]()[0]["tests"])
     assert "unit/test_meta_frame.py::test_000_01_" in str(LISTS["rules-000"]()[0]["tests"])
     assert 'data-list="lists/threats.json"' in completed(SECURITY)

@@ -61,7 +61,9 @@ def test_every_vector_is_at_an_address_that_lasts(site: zipfile.ZipFile) -> None
     assert len(entries) > 100
     for entry in entries:
         assert hashlib.sha256(site.read(f"vectors/{entry['file']}")).hexdigest() == entry["sha256"]
-    assert 'href="../vectors/log/rfc6962.json"' in site.read("specification/log.html").decode()
+    assert 'data-list="../lists/vectors-log.json"' in site.read("specification/log.html").decode()
+    listed = [file for row in json.loads(site.read("lists/vectors-log.json")) for file in row["file"]]
+    assert "vectors/log/rfc6962.json" in listed and set(listed) <= set(site.namelist())
 
 
 @pytest.mark.deep

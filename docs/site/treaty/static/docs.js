@@ -19,18 +19,20 @@ const scrolling = new ResizeObserver((entries) => {
   }
 });
 for (const part of document.querySelectorAll(".prose table, .prose pre, .prose p:has(> img)")) scrolling.observe(part);
-// A long table is a file beside the pages (docs/generate). It is shown with a field, of whose words each row that is shown has all.
+// A long table is a file beside the pages (docs/generate). It is shown with a field, of whose words each row that is shown has all. A
+// value between backticks is code, and one that begins with "vectors/" a file of the site.
+const shown = (text, isCode) => {
+  if (!isCode) return text;
+  const code = Object.assign(document.createElement("code"), { textContent: text });
+  if (!text.startsWith("vectors/")) return code;
+  const link = Object.assign(document.createElement("a"), { href: document.documentElement.dataset.content_root + text });
+  link.append(code);
+  return link;
+};
 const cell = (value) => {
   const part = document.createElement("td");
-  const lines = Array.isArray(value) ? value : [value];
-  for (const [number, text] of lines.entries()) {
-    if (number) part.append(document.createElement("br"));
-    for (const [place, words] of String(text).split("`").entries()) {
-      const code = Array.isArray(value) || place % 2 ? document.createElement("code") : undefined;
-      if (code) code.textContent = words;
-      part.append(code ?? words);
-    }
-  }
+  if (Array.isArray(value)) for (const text of value) part.append(shown(text, true), document.createElement("br"));
+  else String(value).split("`").forEach((text, place) => part.append(shown(text, place % 2 === 1)));
   return part;
 };
 const fill = async (place) => {
@@ -48,7 +50,8 @@ const fill = async (place) => {
     const words = field.value.toLowerCase().split(/\s+/);
     for (const row of body.rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
   });
-  place.prepend(field, table);
+  if (rows.length > 12) place.prepend(field);
+  place.lastElementChild.before(table);
   scrolling.observe(table);
 };
 for (const place of document.querySelectorAll("[data-list]")) fill(place);
