@@ -13,7 +13,8 @@ A part of the site alone holds a text of a person, for readers of the repository
     <!-- end -->
 
 A part is in the repository if a second implementation needs it as a contract, and a reviewer should see its change: codes,
-limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands and Python names. A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
+limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands and Python names.
+A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
 field to filter it: the codes, the vectors, and the threats and rules with their tests.
 
 `python -m docs.generate` (`make docs`) writes the parts of the repository anew. `--check` changes nothing and fails when a page

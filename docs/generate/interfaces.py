@@ -11,7 +11,6 @@ from typing import Any
 import treaty_agent
 import treaty_client
 import treaty_handler
-from treaty_registry import app, registry, settings
 
 from . import SITE
 
@@ -19,10 +18,13 @@ _OFFERED = frozenset(getattr(module, name) for module in (treaty_agent, treaty_c
 _SENTENCE = re.compile(r".+?(?:\.(?= [A-Z`])|$)")
 
 
-def package(module: ModuleType, names: list[str] | None = None) -> str:
-    """The names that a package offers, in alphabetical order: a line for each."""
-    offered = names or [name for name in module.__all__ if not name.startswith("_")]
-    return "\n".join(_entry(name, getattr(module, name)) for name in sorted(offered))
+def package(module: ModuleType, *before: ModuleType) -> str:
+    """The names that a package offers, in alphabetical order: a line for each, and one for those of the packages `before` it."""
+    offered = sorted(name for name in module.__all__ if not name.startswith("_"))
+    repeated = [name for name in offered if any(getattr(other, name, None) is getattr(module, name) for other in before)]
+    lines = [_entry(name, getattr(module, name)) for name in offered if name not in repeated]
+    also = [f"\nAlso, of another page of this reference: {', '.join(f'`{name}`' for name in repeated)}."] if repeated else []
+    return "\n".join([*lines, *also])
 
 
 def _entry(name: str, found: Any) -> str:
@@ -74,15 +76,8 @@ def _sentence(found: Any) -> str:
 
 SITE.update(
     {
-        "python-agent": lambda: package(treaty_agent),
-        "python-client": lambda: package(treaty_client),
+        "python-agent": lambda: package(treaty_agent, treaty_handler),
+        "python-client": lambda: package(treaty_client, treaty_agent, treaty_handler),
         "python-handler": lambda: package(treaty_handler),
-        "python-registry": lambda: "\n".join(
-            (
-                package(app, ["create_app"]),
-                package(registry, ["Registry"]),
-                package(settings, ["Quotas", "Rate", "Settings", "Share", "WitnessName"]),
-            )
-        ),
     }
 )

@@ -1,11 +1,10 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
 No page is copied in the repository. The parts that only the site has are written into their pages (`docs.generate.SITE`). A page
-of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
-links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
-`<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
-last, whether a page links them or not. The front page of the repository and
-pages for those who change Treaty are no pages of the site: a link to one is its text.
+of docs/ keeps its place: docs/glossary.md is glossary.html. A README of docs/ is the index of its folder. Other READMEs, and
+pages for those who change Treaty, are of the repository alone: a link to one is its text. Each other file that a page links is
+under files/, as it is. A linked folder is a page that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`,
+and the site has it as it is. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
 """
 
 from __future__ import annotations
@@ -30,14 +29,12 @@ _PATTERNS = (
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
     "docs/specification/*.md",
-    "protocols/*/README.md",
 )
 _OF_REPOSITORY = (
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench", "docs/decisions")),
+    *(ROOT / name for name in ("CONTRIBUTING.md", "bench", "docs/decisions")),
     *(ROOT / "docs" / "specification" / name for name in ("election-bound.md", "language-model.md")),
 )
-"""The front page of the repository, and pages and folders for those who change Treaty: decisions, measurements, a proof, and how this
-implementation asks a model."""
+"""Pages and folders for those who change Treaty: decisions, measurements, a proof, and how this implementation asks a model."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
@@ -66,27 +63,25 @@ def pages() -> frozenset[Path]:
 
 
 def _is_of_repository(path: Path) -> bool:
-    return any(path.is_relative_to(part) for part in _OF_REPOSITORY)
+    is_readme = path.name == "README.md" and not path.is_relative_to(ROOT / "docs")
+    return is_readme or any(path.is_relative_to(part) for part in _OF_REPOSITORY)
 
 
 def place(path: Path) -> str:
     """Return the path in the site of a file or folder of the repository. A folder's is that of the page that shows it."""
     if path.is_dir():
         readme = path / "README.md"
-        return place(readme) if readme.is_file() else f"files/{path.relative_to(ROOT).as_posix()}/index.md"
+        return place(readme) if readme in pages() else f"files/{path.relative_to(ROOT).as_posix()}/index.md"
     if path == HOME:
         return "index.md"
     parts = path.relative_to(ROOT).parts
     if path not in pages() and path.suffix not in (".svg", ".png"):
         # Any other Markdown is a part of something, such as a prompt or an example, and is shown as it is.
-        is_text = path.suffix == ".md" and not _is_page(path)
-        return "/".join(("files", *parts)) + (".txt" if is_text else "")
+        return "/".join(("files", *parts)) + (".txt" if path.suffix == ".md" else "")
     if parts[0] == "docs":
         parts = parts[1:]
     if len(parts) == 1:
         return parts[0].lower()
-    if parts[0] == "protocols" and parts[-1] == "README.md":
-        return f"protocols/{parts[1]}.md"
     return "/".join("index.md" if part == "README.md" else part for part in parts)
 
 
@@ -100,17 +95,17 @@ def stage(folder: Path) -> None:
             continue
         staged.add(path)
         target = folder / place(path)
-        if path.is_dir() and (path / "README.md").is_file():
+        if path.is_dir() and path / "README.md" in pages():
             waiting.append(path / "README.md")
         elif path.is_dir():
             _write(target, _ORPHAN + _listing(path))
             waiting += _files(path)
-        elif _is_page(path):
+        elif path in pages():
             text = completed(path.read_text(encoding="utf-8"))
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            _write(target, ("" if path in pages() else _ORPHAN) + moved(path, text))
+            _write(target, moved(path, text))
         else:
             _copy(path, target)
 
@@ -130,10 +125,6 @@ def write_lists(folder: Path) -> None:
 
 def _vector_place(path: Path) -> str:
     return f"vectors/{vectors.name(path)}"
-
-
-def _is_page(path: Path) -> bool:
-    return path in pages() or (path.name == "README.md" and path.read_text(encoding="utf-8").startswith("# "))
 
 
 def moved(page: Path, text: str) -> str:
