@@ -15,9 +15,10 @@ _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 class ThreatRow(NamedTuple):
-    """A threat, the answer to it, and the tests that cover it."""
+    """A threat, the answer to it, and the tests that cover it. `part`: the heading above it."""
 
     number: int
+    part: str
     threat: str
     answer: str
     tests: tuple[Test, ...]
@@ -25,8 +26,9 @@ class ThreatRow(NamedTuple):
 
 def rows() -> list[ThreatRow]:
     """The threats of SECURITY.md."""
-    found = matched_rows(_ROW, present("threats"))
-    return [ThreatRow(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
+    parts = (part.partition("\n") for part in present("threats").split("### ")[1:])
+    found = [(heading, row) for heading, _, table in parts for row in matched_rows(_ROW, table)]
+    return [ThreatRow(int(number), part, threat, answer, covering(int(number))) for part, (number, threat, answer) in found]
 
 
 def covering(number: int) -> tuple[Test, ...]:
