@@ -32,9 +32,13 @@ _PATTERNS = (
 )
 _OF_REPOSITORY = (
     *(ROOT / name for name in ("CONTRIBUTING.md", "bench", "docs/decisions")),
-    *(ROOT / "docs" / "specification" / name for name in ("election-bound.md", "language-model.md")),
+    *(
+        ROOT / "docs" / "specification" / name
+        for name in ("election-bound.md", "election-v2.md", "home-caches.md", "language-model.md")
+    ),
 )
-"""Pages and folders for those who change Treaty: decisions, measurements, a proof, and how this implementation asks a model."""
+"""Pages and folders for those who change Treaty: decisions, measurements, a proof, a former rule, private files, and
+the requests to a model."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
