@@ -50,7 +50,10 @@ def _holding(source: str, number: int) -> tuple[Test, ...]:
 
 
 def _listed(source: str) -> list[dict[str, object]]:
-    return [{**row._asdict(), "tests": [f"{test.path}::{test.name}" for test in row.tests]} for row in rows(source)]
+    return [
+        {"number": number, "keyword": keyword, "rule": rule, "tests": [f"{test.path}::{test.name}" for test in tests]}
+        for number, keyword, rule, tests in rows(source)
+    ]
 
 
 for _source in SOURCES:

@@ -39,7 +39,16 @@ def covering(number: int) -> tuple[Test, ...]:
 
 
 def _listed() -> list[dict[str, object]]:
-    return [{**row._asdict(), "tests": [f"{test.path}::{test.name}" for test in row.tests]} for row in rows()]
+    return [
+        {
+            "number": number,
+            "part": part,
+            "threat": threat,
+            "answer": answer,
+            "tests": [f"{test.path}::{test.name}" for test in tests],
+        }
+        for number, part, threat, answer, tests in rows()
+    ]
 
 
 LISTS["threats"] = _listed
