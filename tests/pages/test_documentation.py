@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from docs.site.archive import ROOT, pack
+from docs.site.archive import pack
+from docs.site.staging import ROOT
 from playwright.async_api import Browser, Route
 from signers import ORIGIN
 
