@@ -78,7 +78,7 @@ class Invocations:
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # By peer: the streams whose task runs, those that are being stopped too.
-        self._streams = Counter[PeerIdentity]()
+        self._streams: Counter[PeerIdentity] = Counter()
         # Bounds the functions that one session runs at the same time.
         self._running = asyncio.Semaphore(context.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
