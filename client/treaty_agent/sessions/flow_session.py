@@ -35,6 +35,7 @@ from treaty_io.codes import ClientReportCode, FlowCode
 from treaty_io.errors import session_over
 from treaty_io.identity import UNNAMED, PeerIdentity
 from treaty_io.line_limit import limited_logger
+from treaty_io.shared_timer import SharedTimer
 
 from ..reports.cosignature import CosignatureExchange
 from ..reports.report_rules import refusal_code
@@ -69,6 +70,10 @@ class HandlerLine:
     @property
     def backlog(self) -> int:
         return self._core.loop.backlog
+
+    @property
+    def timer(self) -> SharedTimer:
+        return self._core.loop.timer
 
     def post(self, step: Step) -> None:
         self._core.loop.post(partial(self._if_connected, step))
@@ -133,7 +138,7 @@ class FlowSession(CallingSession):
     def __init__(self, core: FlowCore, id: str) -> None:
         """Begin without a handler."""
         settings = core.dependencies.settings
-        self.id, self.pipeline = id, core.dependencies.hosts.pipeline
+        self.id, self.pipeline, self.timer = id, core.dependencies.hosts.pipeline, core.loop.timer
         self.agreed, self.expires_at, self.resumed = Agreed(""), 0, False
         self.timeline, self.messages_received, self.has_sent = list(core.timeline), 0, False
         self._core, self._timeouts = core, core.dependencies.timeouts

@@ -12,6 +12,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
 from treaty_handler import INTERFACE, Return, Send, Value
 from treaty_io.identity import PeerIdentity
+from treaty_io.shared_timer import SharedTimer
 
 from .activity import Activity
 from .call_context import CallOrigin
@@ -29,6 +30,10 @@ class HandlerPort(Protocol):
     @property
     def backlog(self) -> int:
         """The bytes that wait to be sent to the peer."""
+
+    @property
+    def timer(self) -> SharedTimer:
+        """The timer of the session's deadlines."""
 
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""
