@@ -31,7 +31,6 @@ from treaty_handler import Failure, Return, Value, encode_json
 from treaty_io.abandonable import abandonable
 from treaty_io.codes import NegotiationCode, SessionCode
 from treaty_io.line_limit import limited_logger
-from treaty_io.shared_timer import SharedTimer
 
 from ..negotiators.negotiator import Implementation
 from ..negotiators.test_cases import Outcome, Success, TestCase, describe, format_test_cases, read_test_cases
@@ -158,7 +157,7 @@ class TestedHandler:
     __test__ = False  # else pytest collects the class because of its name
 
     def __init__(self, core: HelloCore, cases: Sequence[TestCase]) -> None:
-        self._core, self._cases = core, cases
+        self._core, self._cases, self.timer = core, cases, core.loop.timer
         self._host: HostedHandler | None = None
         self._outcomes: dict[str, asyncio.Future[Return]] = {}
 
@@ -201,10 +200,6 @@ class TestedHandler:
     @property
     def backlog(self) -> int:
         return 0  # a test has one message at a time
-
-    @property
-    def timer(self) -> SharedTimer:
-        return self._core.loop.timer
 
     def served_call(self) -> None:
         """Nothing follows: a test is no work."""

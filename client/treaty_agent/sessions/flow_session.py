@@ -35,7 +35,6 @@ from treaty_io.codes import ClientReportCode, FlowCode
 from treaty_io.errors import session_over
 from treaty_io.identity import UNNAMED, PeerIdentity
 from treaty_io.line_limit import limited_logger
-from treaty_io.shared_timer import SharedTimer
 
 from ..reports.cosignature import CosignatureExchange
 from ..reports.report_rules import refusal_code
@@ -60,7 +59,7 @@ class HandlerLine:
 
     def __init__(self, core: FlowCore, session: FlowSession) -> None:
         """Begin connected."""
-        self._core, self._session = core, session
+        self._core, self._session, self.timer = core, session, core.loop.timer
         self._connected = True
 
     def disconnect(self) -> None:
@@ -70,10 +69,6 @@ class HandlerLine:
     @property
     def backlog(self) -> int:
         return self._core.loop.backlog
-
-    @property
-    def timer(self) -> SharedTimer:
-        return self._core.loop.timer
 
     def post(self, step: Step) -> None:
         self._core.loop.post(partial(self._if_connected, step))

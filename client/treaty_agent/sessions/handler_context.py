@@ -25,15 +25,13 @@ OnServed: TypeAlias = Callable[[float, bool], None]
 
 
 class HandlerPort(Protocol):
-    """The functions that a handler's host uses from its session."""
+    """The functions that a handler's host uses from its session. `timer`: of the session's deadlines."""
+
+    timer: SharedTimer
 
     @property
     def backlog(self) -> int:
         """The bytes that wait to be sent to the peer."""
-
-    @property
-    def timer(self) -> SharedTimer:
-        """The timer of the session's deadlines."""
 
     def post(self, step: Step) -> None:
         """Run a step in the connection's task, after all earlier steps."""

@@ -155,8 +155,8 @@ class Application:
         self._of_network = Counter[str]()
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
-        self.sessions = Sessions(self._serve, self.refusal, self.turns)
-        self.agora = Agora(self._serve, self.refusal, agora)
+        self.sessions = Sessions(self)
+        self.agora = Agora(self, agora)
         self._room = ByteRoom(MAX_READING)
         self._closed = False
 
@@ -237,8 +237,8 @@ class Application:
         sayings = {"Content-Type": "text/plain; charset=utf-8", "Retry-After": "1"}
         return HttpResponse(503, sayings, f"{refusal.message}\n".encode())
 
-    async def serve(self, connection: WebSocketConnection | AsgiWebSocket | MemoryConnection, traceparent: str) -> None:
-        """Serve a WebSocket, or a connection in this process, that was not refused, and close it."""
+    async def serve(self, connection: _Served, traceparent: str) -> None:
+        """Serve a connection that was not refused, and close it. `traceparent`: of the request that opened it, or ""."""
         # The peer's trace is a claim. It decides nothing.
         with tracing.joined(traceparent):
             await self._serve(connection)
