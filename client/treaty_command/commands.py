@@ -64,6 +64,10 @@ for _group, _commands in {
             "Download a protocol, or a topic's elected one, after ten checks.",
             "travel/hotel-booking",
         ),
+        "lock": ("locking:lock", "Pin protocols in treaty.lock, or show the pinned ones.", "travel/hotel-booking"),
+        "sync": ("locking:sync", "Have exactly the code that treaty.lock pins.", "--check"),
+        "outdated": ("locking:outdated", "Show which pinned protocols have a newer version or handler.", ""),
+        "upgrade": ("locking:upgrade", "Pin the newest versions and handlers of the pinned protocols.", "--preview"),
         "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry.", "hotel"),
         "diff": ("difference:diff", "Compare the documents and operations of two protocols.", f"{_URI} {_NEXT}"),
     },
@@ -104,6 +108,7 @@ for _group, _commands in {
         "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte.", ""),
     },
     "Check a registry": {
+        "evidence": ("evidence:evidence", "Write one file that shows who agreed on a protocol, and verify it.", _URI),
         "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision.", "--topic travel/hotel-booking"),
         "watch": ("watch:watch", "Follow a log, and tell what it has in your name.", "--once"),
         "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories.", "equivocation.json"),
