@@ -41,7 +41,7 @@ LINES = {
     "treaty_consensus": 14_550,
     "treaty_handler": 1_600,
     "treaty_handoff": 4_000,
-    "treaty_io": 4_900,
+    "treaty_io": 5_000,
     "treaty_mcp": 2_250,
     "treaty_registry": 31_300,
     "treaty_routing": 800,

@@ -31,6 +31,7 @@ from treaty_sandbox.runtime import SandboxRuntime
 from ..config import AgentConfig, effective
 from ..negotiators.negotiator import Negotiators
 from ..reports.report import RegistryLog, Reporter
+from ..sessions.activity import Activity
 from ..sessions.agreements import AgreementCache, NegotiatedProtocols
 from ..sessions.context import AgentContext
 from ..sessions.deposits import Deposits
@@ -99,7 +100,8 @@ def assemble(
         TrustedRegistries(home).add(name)
         origin = name.origin
         ports = ports or _registry_ports(identity, home, config, network, origin, agreements, afterwards, timeouts.registry)
-    negotiated, reporter = NegotiatedProtocols(home), Reporter(identity, home, ports.log_of, delay=policy.report_delay)
+    activity, negotiated = Activity(), NegotiatedProtocols(home)
+    reporter = Reporter(identity, home, ports.log_of, delay=policy.report_delay)
     context = AgentContext(
         identity=identity,
         home=home,
@@ -108,7 +110,7 @@ def assemble(
         limits=config.limits,
         capacity=config.capacity,
         ports=ports,
-        served=ServedProtocols(config.capacity, negotiated, policy.max_age),
+        served=ServedProtocols(config.capacity, negotiated, policy.max_age, activity.calls),
         memory=SessionMemory(agreements, negotiated, Approvals(home), config.transcripts, on_escalation is not None),
         reports=SessionReports(reporter, origin),
         deposits=Deposits(reporter, ports.has_weight),
@@ -118,6 +120,7 @@ def assemble(
         negotiators=negotiators,
         on_escalation=on_escalation,
         on_event=on_event,
+        activity=activity,
     )
     endpoint = AgentEndpoint(context, network, config.flow)
     return Parts(config, network, context, endpoint, SessionOpener(context, endpoint, network, on_changed_peer))
