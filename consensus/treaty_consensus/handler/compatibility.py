@@ -1,0 +1,81 @@
+"""Hold the verdict on two versions of a protocol: can an agent of one talk to an agent of the other?
+
+    {"caller": "1.0", "provider": "1.1", "verdict": "breaking", "calls": 0, "reasons": [
+      {"operation": "greet", "part": "arguments", "verdict": "breaking", "value": "{\\"name\\": \\"aaaa\\"}",
+       "message": "The arguments of greet break the schema at $.name: \\"aaaa\\" is longer than 3 characters."}]}
+
+Direction matters: the caller writes arguments and reads results. So there are two pairs, one with each version as the caller.
+`treaty_sandbox.compatibility` makes the verdict. Specification: `docs/specification/handler-packages.md`, "Compatible versions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+Verdict: TypeAlias = Literal["compatible", "breaking", "undecided"]
+Part: TypeAlias = Literal["operation", "kind", "roles", "idempotence", "arguments", "result", "messages"]
+
+MAX_REASONS = 24
+"""Reasons of one pair."""
+MAX_MESSAGE = 400
+MAX_VALUE = 600
+"""Characters of a counterexample."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A fault of a pair, or a part that is not decided. `value`: the counterexample as JSON, or empty.
+
+    `part`: for `arguments` the caller writes and the provider reads, for `result` the reverse.
+    """
+
+    operation: Annotated[str, msgspec.Meta(max_length=64)]
+    part: Part
+    verdict: Literal["breaking", "undecided"]
+    message: Annotated[str, msgspec.Meta(max_length=MAX_MESSAGE + 1)]
+    value: Annotated[str, msgspec.Meta(max_length=MAX_VALUE + 1)] = ""
+
+
+class PairVerdict(msgspec.Struct, frozen=True):
+    """Whether a caller of one version can use a provider of another, in the operations of the older version.
+
+    `calls`: the calls of their vectors that were made between the two handlers. `reasons`: first those that break; at most
+    `MAX_REASONS`.
+    """
+
+    caller: str
+    provider: str
+    verdict: Verdict
+    calls: int
+    reasons: Annotated[list[Reason], msgspec.Meta(max_length=MAX_REASONS)]
+
+    @classmethod
+    def of(cls, caller: str, provider: str, reasons: Iterable[Reason], calls: int) -> PairVerdict:
+        """Return the verdict that follows from all reasons."""
+        ordered = sorted(reasons, key=lambda reason: reason.verdict)
+        verdict: Verdict = ordered[0].verdict if ordered else "compatible"
+        return cls(caller, provider, verdict, calls, ordered[:MAX_REASONS])
+
+    @property
+    def breaking(self) -> list[str]:
+        """Return the operations that break."""
+        return [*dict.fromkeys(reason.operation for reason in self.reasons if reason.verdict == "breaking")]
+
+
+class Compatibility(msgspec.Struct, frozen=True):
+    """The verdict on a version and the one before it, its publisher's `before`.
+
+    `backward`: a caller of the older version with a provider of the newer one. It decides whether the newer version may continue
+    the older one. `forward`: a caller of the newer version with a provider of the older one.
+    """
+
+    before: str
+    backward: PairVerdict
+    forward: PairVerdict
+
+    @property
+    def pairs(self) -> tuple[PairVerdict, PairVerdict]:
+        """Return both pairs."""
+        return self.backward, self.forward
