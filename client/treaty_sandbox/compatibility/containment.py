@@ -2,8 +2,7 @@
 
     1 equal     both have the same schema
     2 try       a value near the limits of both that the writer may send and the reader refuses is a counterexample
-    3 prove     `jsonschema-rs` compares the reader's schema with the closed one of the writer (`closing`)
-    4 try       again, with the schema of their difference
+    3 prove     `jsonschema-rs` tells whether the reader's schema covers the closed one of the writer (`closing`)
 
 A counterexample is checked with the validator of agents (`treaty_sandbox.schemas`), so it is one on each machine. A pair without
 a proof and without a counterexample is undecided.
@@ -21,13 +20,15 @@ from jsonschema_rs import canonical
 from treaty_consensus.errors import Malformed
 from treaty_io.codes import OperationCode
 
-from ..schemas import CompiledSchema, Schemas
+from ..schemas import Schemas
 from .closing import closed
-from .near_values import NearValues
-from .subschemas import Place, Schema
+from .near_values import MAX_WHOLE, NearValues
+from .subschemas import Place, Schema, inner
 
 State: TypeAlias = Literal["compatible", "breaking", "undecided"]
 
+MAX_CASES = 128
+"""Alternatives of one value for which a proof is tried: at most half a second for the worst that was found."""
 _ANNOTATIONS = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
 _DRAFT = jsonschema_rs.Draft202012
 _UNSUPPORTED = (ValueError, jsonschema_rs.ReferencingError, canonical.IncompatibleOperands)
@@ -54,16 +55,15 @@ def containment(writer: Schema, reader: Schema, what: str) -> Containment:
     places = [Place.of(sent), Place.of(reader)]
     if found := pair.counterexample(places):
         return found
+    # The library writes alternatives out, each with each.
+    if max(map(_cases, places)) > MAX_CASES:
+        return Containment("undecided")
     try:
         readers, writers = (_canonical(schema) for schema in (reader, sent))
-        if readers.covers(writers) == canonical.Containment.YES:
-            return Containment("compatible")
-        difference = writers.subtract(readers).to_json_schema()
+        is_covered = readers.covers(writers) == canonical.Containment.YES
     except _UNSUPPORTED:
-        return Containment("undecided")
-    if isinstance(difference, dict) and (found := pair.counterexample([Place.of(difference), *places])):
-        return found
-    return Containment("undecided")
+        is_covered = False
+    return Containment("compatible" if is_covered else "undecided")
 
 
 class _Pair:
@@ -75,18 +75,18 @@ class _Pair:
 
     def counterexample(self, places: Sequence[Place]) -> Containment | None:
         """Return the first value near the limits of schemas that is sent and refused."""
-        for value in NearValues(_Usual()).of(places):
-            if not self._fault(self._sent, value) and (message := self._fault(self._reader, value)):
-                return Containment("breaking", value, message)
+        for value in NearValues(_Usual()).of(places, MAX_WHOLE):
+            if self._sent.accepts(value) and not self._reader.accepts(value):
+                return Containment("breaking", value, self._fault(value))
         return None
 
-    def _fault(self, schema: CompiledSchema, value: Any) -> str:
-        """Return why an agent refuses a value, or an empty text."""
+    def _fault(self, value: Any) -> str:
+        """Return why the reader refuses a value."""
         try:
-            schema.check(value, OperationCode.ARGUMENTS, self._what)
+            self._reader.check(value, OperationCode.ARGUMENTS, self._what)
         except Malformed as error:
             return error.message
-        return ""
+        raise AssertionError("a validator has one answer")
 
 
 class _Usual:
@@ -103,6 +103,28 @@ class _Usual:
                 self._validators[id(schema)] = None
         validator = self._validators[id(schema)]
         return validator is not None and bool(validator.is_valid(value))
+
+
+def _cases(whole: Place) -> int:
+    """Return a bound of the alternatives of any one value, combined with each other."""
+    # A member that is named like a keyword may be taken for one. Then the bound is only larger.
+    return max(map(_own_cases, inner(whole)))
+
+
+def _own_cases(place: Place) -> int:
+    schema, cases = place.schema, 1
+    of = [_own_cases(place.at(each)) for each in schema.get("allOf", ()) if isinstance(each, dict)]
+    of += [_own_cases(place.referred)] if place.referred else []
+    for keyword in ("anyOf", "oneOf"):
+        branches = [_own_cases(place.at(each)) for each in schema.get(keyword, ()) if isinstance(each, dict)]
+        # Of `oneOf` each branch excludes each other one.
+        of += [sum(branches) * (len(branches) if keyword == "oneOf" else 1)] if branches else []
+    of += [_own_cases(place.at(schema["not"]))] if isinstance(schema.get("not"), dict) else []
+    of += [3] if "if" in schema else []
+    of += [2] * (len(schema.get("dependentSchemas", ())) + len(schema.get("dependentRequired", ())))
+    for each in of:
+        cases = min(cases * max(each, 1), MAX_CASES + 1)
+    return cases
 
 
 def _canonical(schema: Schema) -> jsonschema_rs.CanonicalSchema:

@@ -17,12 +17,17 @@ from typing import Any
 from .pattern_texts import texts
 from .subschemas import Place, Schema, children, members, prefixes
 
-MAX_VALUES = 96
+MAX_VALUES = 64
 """Values of each place."""
+MAX_CONSTANTS = 16
 MAX_LENGTH = 4_096
 """Characters, items or members of a value that only its number makes wrong."""
-MAX_MADE = 4_000
-"""Values of one search. A schema has at most 1,000 nodes."""
+MAX_VARIATIONS = 256
+"""Values of all members of an object, each in a value of its own."""
+MAX_MADE = 32_000
+"""Values of one search, of all places."""
+MAX_WHOLE = 2_000
+"""Values that are tried."""
 _LENGTHS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _FORMATS = {
@@ -70,21 +75,19 @@ class NearValues:
         self._is_usual = is_usual
         self._left = MAX_MADE
 
-    def of(self, schemas: Sequence[Place]) -> list[Any]:
-        """Return values, those that all schemas accept first."""
+    def of(self, schemas: Sequence[Place], most: int = MAX_VALUES) -> list[Any]:
+        """Return at most `most` values: one that all schemas accept, those that only some of them accept, and the others."""
         places = [each for place in schemas for each in place.judging(negated=True)]
-        made = _distinct(self._all(places), min(MAX_VALUES, max(self._left, 1)))
+        made = _distinct(self._all(schemas, places), min(most, max(self._left, 1)))
         self._left -= len(made)
-        # A stable order, so that the first is one that an author would write.
-        return sorted(made, key=lambda value: not all(self._is_usual(*place, value) for place in schemas))
+        counts = [sum(self._is_usual(*place, value) for place in schemas) for value in made]
+        usual = [value for value, count in zip(made, counts, strict=True) if count == len(schemas)]
+        disputed = [value for value, count in zip(made, counts, strict=True) if 0 < count < len(schemas)]
+        refused = [value for value, count in zip(made, counts, strict=True) if not count]
+        return [*usual[:1], *disputed, *usual[1:], *refused]
 
-    def _all(self, places: Sequence[Place]) -> Iterator[Any]:
-        for place in places:
-            schema = place.schema
-            yield from [schema["const"]] if "const" in schema else []
-            yield from islice(schema.get("enum", ()), 12)
-            yield from [schema["default"]] if "default" in schema else []
-            yield from islice(schema.get("examples", ()), 4)
+    def _all(self, schemas: Sequence[Place], places: Sequence[Place]) -> Iterator[Any]:
+        yield from _constants(schemas)
         types = _types(places)
         for name in types:
             match name:
@@ -126,14 +129,14 @@ class NearValues:
         whole = {name: single[0] for name, single in named.items()}
         required = {name for place in places for name in place.schema.get("required", ())}
         least = {name: value for name, value in whole.items() if name in required}
-        for base in (whole, least):
-            yield base
-            for name, single in named.items():
-                yield {each: value for each, value in base.items() if each != name}
-                yield {**base, name: single[0]}
-        for base in (whole, least):
-            for name, single in named.items():
-                yield from ({**base, name: value} for value in single[1:])
+        # Few of each member in a wide object, so that all of them have a turn.
+        share = max(2, MAX_VARIATIONS // (len(named) or 1))
+        yield from (whole, least)
+        yield from ({**whole, name: value} for name, single in named.items() for value in single[1:share])
+        for name, single in named.items():
+            yield {each: value for each, value in whole.items() if each != name}
+            yield {**least, name: single[0]}
+        yield from ({**least, name: value} for name, single in named.items() for value in single[1:share])
         values = self.of(extra) if extra else [0, "a", None]
         names = [text for place in places for pattern in place.schema.get("patternProperties", ()) for text in texts(pattern)[:4]]
         judged = children(places, "propertyNames")
@@ -142,10 +145,27 @@ class NearValues:
             for pattern, schema in place.schema.get("patternProperties", {}).items():
                 for value in self.of([place.at(schema)]) if isinstance(schema, dict) else [0]:
                     yield from ({**least, name: value} for name in texts(pattern)[:2])
-        for name in (*names, "other"):
-            yield from ({**least, name: value} for value in values)
+        yield from ({**least, name: values[0]} for name in (*names, "other"))
+        yield from ({**least, "other": value} for value in values[1:])
         for length in _lengths(places, "Properties"):
             yield {**least, **{f"m{number}": values[0] for number in range(length - len(least))}}
+
+
+def _constants(schemas: Sequence[Place]) -> Iterator[Any]:
+    """Yield constants: first those that not all schemas name."""
+    named = [{json.dumps(value, sort_keys=True): value for value in _named(schema)} for schema in schemas]
+    every = {text: value for values in named for text, value in values.items()}
+    partly = [value for text, value in every.items() if not all(text in values for values in named)]
+    yield from partly[:MAX_CONSTANTS]
+    yield from islice(every.values(), MAX_CONSTANTS)
+
+
+def _named(schema: Place) -> Iterator[Any]:
+    for place in schema.judging(negated=True):
+        for keyword in ("const", "default"):
+            yield from [place.schema[keyword]] if keyword in place.schema else []
+        for keyword in ("enum", "examples"):
+            yield from place.schema.get(keyword, ())
 
 
 def _strings(places: Sequence[Place]) -> Iterator[str]:

@@ -31,14 +31,18 @@ class Place(NamedTuple):
         """Return another schema of the same document."""
         return Place(schema, self.definitions)
 
+    @property
+    def referred(self) -> Place | None:
+        """Return the schema that this one refers to."""
+        target = self.definitions.get(str(self.schema.get("$ref")).removeprefix(_REFERENCE))
+        return self.at(target) if isinstance(target, Mapping) else None
+
     def judging(self, *, negated: bool = False) -> Iterator[Place]:
         """Yield this schema and all others that judge the same value. `negated`: also those below `not`."""
         yield self
         schema = self.schema
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            target = self.definitions.get(reference.removeprefix(_REFERENCE))
-            yield from self._below((target,), negated)
+        if self.referred is not None:
+            yield from self.referred.judging(negated=negated)
         for keyword in _LISTS:
             yield from self._below(schema.get(keyword, ()), negated)
         yield from self._below((schema.get(keyword) for keyword in _SINGLE), negated)
@@ -78,3 +82,13 @@ def prefixes(places: Iterable[Place]) -> list[list[Place]]:
                 columns.append([])
             columns[number] += [place.at(schema)] if isinstance(schema, Mapping) else []
     return columns
+
+
+def inner(place: Place) -> Iterator[Place]:
+    """Yield each schema below this one, in each keyword, and not those that it refers to."""
+    waiting: list[Any] = [place.schema]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ()
+        if isinstance(node, Mapping):
+            yield place.at(node)
