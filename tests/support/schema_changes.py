@@ -1,13 +1,12 @@
 """Make the table of changes of a schema with their verdicts: `tests/vectors/handlers/changes.json`.
 
-Each change is of two schemas whose relation a person wrote down: `<` when the newer one accepts more values, `>` when fewer, `=` when
-the same, `#` when each accepts some that the other refuses. It is made at several places of an operation. There the verdicts follow:
-the reader must accept each value of the writer. A caller writes arguments, and a provider results.
+Each change is of two schemas whose relation a person wrote down: `<` when the newer one accepts more values, `>` when fewer, `=`
+when the same, `#` when each accepts some that the other refuses. It is made at several places of an operation. There the verdicts
+follow: the reader must accept each value of the writer. A caller writes arguments, and a provider results.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -103,7 +102,8 @@ OBJECTS: Final[tuple[tuple[str, Schema, Schema, str], ...]] = (
      {**_object("a", a=TEXT), "additionalProperties": False}, ">"),
     ("a condition", _object(a=TEXT, b=TEXT), {**_object(a=TEXT, b=TEXT), "dependentRequired": {"a": ["b"]}}, ">"),
     ("at least one member", _object(a=TEXT), {**_object(a=TEXT), "minProperties": 1}, ">"),
-    ("the values of a map", {"type": "object", "additionalProperties": WHOLE}, {"type": "object", "additionalProperties": NUMBER}, "<"),
+    ("the values of a map",
+     {"type": "object", "additionalProperties": WHOLE}, {"type": "object", "additionalProperties": NUMBER}, "<"),
     ("the names of a map",
      {"type": "object", "additionalProperties": WHOLE},
      {"type": "object", "additionalProperties": WHOLE, "propertyNames": {"maxLength": 3}}, ">"),
@@ -139,9 +139,3 @@ def changes() -> Iterator[dict[str, Any]]:
                 "backward": yes if backward else "breaking",
                 "forward": yes if forward else "breaking",
             }
-
-
-def table() -> bytes:
-    """Return the file: one change in each line."""
-    lines = ",\n".join(json.dumps(change, ensure_ascii=False) for change in changes())
-    return f"[\n{lines}\n]\n".encode()

@@ -152,4 +152,3 @@ def _without_annotations(schema: Any) -> Any:
         else:
             plain[keyword] = _without_annotations(value)
     return plain
-

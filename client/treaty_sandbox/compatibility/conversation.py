@@ -6,14 +6,16 @@
                                  ← Send ─ Result {"text": "Hello"}
     Return {"text": "Hello"}
 
-Handlers do no input and output of their own, so this is a whole conversation. The arguments are those of the caller's vectors, and
-the outcome is one of the provider's. A member that its reader does not declare may be lost on the way. Timers never expire here.
+Handlers do no input and output of their own, so this is a whole conversation. The arguments are those of the caller's vectors,
+and the outcome is one of the provider's. A member that its reader does not declare may be lost on the way. Timers never expire
+here.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Container, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from treaty_consensus.errors import TreatyError
@@ -51,14 +53,12 @@ class Conversation:
 
         Raises `Unavailable` if there is no sandbox for a handler with code, and `Refused` if one cannot be loaded.
         """
-        loaded: list[LoadedHandler] = []
-        try:
-            loaded.append(await self._pool.load(self._caller, local=LOCAL, peers=[PEER]))
-            loaded.append(await self._pool.load(self._provider, local=PEER, peers=[LOCAL]))
-            return [fault async for fault in self._faults(*loaded, but)]
-        finally:
-            for worker in loaded:
-                await worker.close()
+        async with AsyncExitStack() as workers:
+            caller: LoadedHandler = await self._pool.load(self._caller, local=LOCAL, peers=[PEER])
+            workers.push_async_callback(caller.close)
+            provider: LoadedHandler = await self._pool.load(self._provider, local=PEER, peers=[LOCAL])
+            workers.push_async_callback(provider.close)
+            return [fault async for fault in self._faults(caller, provider, but)]
 
     async def _faults(
         self, caller: LoadedHandler, provider: LoadedHandler, but: Container[str]
@@ -202,7 +202,11 @@ class _Dialogue:
         if error is not None:
             return f"the answer of the provider arrives as {error.code}: {error.message}"
         schema = self._called.result or {}
-        sent, read = (outcome.items, self._items) if self._called.kind is OperationKind.STREAM else ([outcome.value], [self._returned.value])
+        sent, read = (
+            (outcome.items, self._items)
+            if self._called.kind is OperationKind.STREAM
+            else ([outcome.value], [self._returned.value])
+        )
         if len(sent) != len(read):
             return f"{len(read)} of {len(sent)} items arrive"
         lost = next((lost for pair in zip(sent, read, strict=True) if (lost := _lost(*pair, schema))), "")
@@ -222,7 +226,11 @@ def _lost(written: Any, read: Any, schema: Mapping[str, Any]) -> str:
     if not isinstance(written, dict) or not isinstance(read, dict):
         return "" if _is_part(read, written) else "the value"
     declared = schema.get("properties", {})
-    wrong = (name for name in written if (name in read and not _is_part(read[name], written[name])) or (name not in read and name in declared))
+    wrong = (
+        name
+        for name in written
+        if (name in read and not _is_part(read[name], written[name])) or (name not in read and name in declared)
+    )
     return next(iter([*wrong, *(read.keys() - written.keys())]), "")
 
 

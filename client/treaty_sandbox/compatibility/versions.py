@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 
 async def compatibility(
-    old: HandlerPackage, new: HandlerPackage, names: tuple[str, str], pool: SandboxPool, *, before: str = "", runs_code: bool = True
+    old: HandlerPackage,
+    new: HandlerPackage,
+    names: tuple[str, str],
+    pool: SandboxPool,
+    *,
+    before: str = "",
+    runs_code: bool = True,
 ) -> Compatibility:
     """Compare two packages. `names`: of their versions. `before`: the URI of the older one. `runs_code`: whether handlers with
     code take part in conversations, which needs a sandbox.
@@ -67,9 +73,7 @@ async def _pair(
     return PairVerdict.of(*names, reasons, calls)
 
 
-async def _spoken(
-    pool: SandboxPool, caller: HandlerPackage, provider: HandlerPackage, but: set[str]
-) -> tuple[list[Reason], int]:
+async def _spoken(pool: SandboxPool, caller: HandlerPackage, provider: HandlerPackage, but: set[str]) -> tuple[list[Reason], int]:
     """Return the faults of the conversations, and the number of calls."""
     try:
         conversation = Conversation(pool, caller, provider)

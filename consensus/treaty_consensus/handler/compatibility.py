@@ -14,6 +14,11 @@ from collections.abc import Iterable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
+from packaging.version import Version
+
+from ..codes import PublishCode
+from ..errors import Refused
+from ..protocol import ProtocolUri, parse_protocol_uri
 
 Verdict: TypeAlias = Literal["compatible", "breaking", "undecided"]
 Part: TypeAlias = Literal["operation", "kind", "roles", "idempotence", "arguments", "result", "messages"]
@@ -79,3 +84,20 @@ class Compatibility(msgspec.Struct, frozen=True):
     def pairs(self) -> tuple[PairVerdict, PairVerdict]:
         """Return both pairs."""
         return self.backward, self.forward
+
+
+def check_continues(uri: ProtocolUri, compatibility: Compatibility) -> None:
+    """Check that a version with a compatible number does not break callers of the one before it. Raises `Refused`
+    (`publish.breaking`)."""
+    before, backward = parse_protocol_uri(compatibility.before), compatibility.backward
+    if backward.verdict != "breaking" or not uri.continues(before):
+        return
+    epoch, major = Version(before.version).epoch, Version(before.version).major + 1
+    first = backward.reasons[0]
+    example = f" For example {first.value}." if first.value else ""
+    raise Refused(
+        PublishCode.BREAKING,
+        f"{uri.version} has the number of a version that continues {before.version}, and breaks its callers of "
+        f"{', '.join(backward.breaking)}. {first.message}{example}",
+        fix=f'Publish it as version "{f"{epoch}!" if epoch else ""}{major}.0", or undo the breaking changes.',
+    )
