@@ -121,7 +121,7 @@ async def test_the_verdict_on_the_version_before_is_data_and_words(api: httpx.As
     assert (reason["operation"], reason["part"], reason["value"]) == (
         "greet",
         "arguments",
-        '{"mood": "glad", "name": "a", "title": "a"}',
+        '{"name": "a", "title": ""}',
     )
     view = await page(api, f"{PATH}/1.1")
     assert "An agent of 1.0 can call an agent of 1.1." in view.section("history")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jsonschema_rs
@@ -27,9 +28,12 @@ from .subschemas import Place, Schema, inner
 
 State: TypeAlias = Literal["compatible", "breaking", "undecided"]
 
+MAX_REFUSED = 32
+"""Counterexamples of which the shortest is shown."""
 MAX_CASES = 128
 """Alternatives of one value for which a proof is tried: at most half a second for the worst that was found."""
 _ANNOTATIONS = frozenset({"$comment", "default", "deprecated", "description", "examples", "title"})
+_NONE = object()
 _DRAFT = jsonschema_rs.Draft202012
 _UNSUPPORTED = (ValueError, jsonschema_rs.ReferencingError, canonical.IncompatibleOperands)
 
@@ -74,11 +78,11 @@ class _Pair:
         self._what = what
 
     def counterexample(self, places: Sequence[Place]) -> Containment | None:
-        """Return the first value near the limits of schemas that is sent and refused."""
-        for value in NearValues(_Usual()).of(places, MAX_WHOLE):
-            if self._sent.accepts(value) and not self._reader.accepts(value):
-                return Containment("breaking", value, self._fault(value))
-        return None
+        """Return the shortest of the first values near the limits of schemas that are sent and refused."""
+        values = NearValues(_Usual()).of(places, MAX_WHOLE)
+        refused = (value for value in values if self._sent.accepts(value) and not self._reader.accepts(value))
+        shortest = min(islice(refused, MAX_REFUSED), key=lambda value: len(json.dumps(value)), default=_NONE)
+        return None if shortest is _NONE else Containment("breaking", shortest, self._fault(shortest))
 
     def _fault(self, value: Any) -> str:
         """Return why the reader refuses a value."""

@@ -56,24 +56,38 @@ class Conversation:
         async with AsyncExitStack() as workers:
             caller: LoadedHandler = await self._pool.load(self._caller, local=LOCAL, peers=[PEER])
             workers.push_async_callback(caller.close)
-            provider: LoadedHandler = await self._pool.load(self._provider, local=PEER, peers=[LOCAL])
-            workers.push_async_callback(provider.close)
-            return [fault async for fault in self._faults(caller, provider, but)]
+            providers: list[LoadedHandler] = []
+            for package in (self._caller, self._provider):
+                providers.append(await self._pool.load(package, local=PEER, peers=[LOCAL]))
+                workers.push_async_callback(providers[-1].close)
+            return [fault async for fault in self._faults(caller, *providers, but)]
 
     async def _faults(
-        self, caller: LoadedHandler, provider: LoadedHandler, but: Container[str]
+        self, caller: LoadedHandler, own: LoadedHandler, provider: LoadedHandler, but: Container[str]
     ) -> AsyncIterator[tuple[str, VectorCall, str]]:
         for role, peer, name in self._dialogues():
             for call, outcome in self._scripts(name) if name not in but else ():
+                # First with a provider of the caller's own version. A call that fails there says nothing: the code of a handler
+                # may need more than its arguments.
+                usual = self._dialogue(self._caller, role, name, call, call)
+                if usual is None or await _attempt(usual, caller, role.name, own, role.peer):
+                    continue
+                dialogue = self._dialogue(self._provider, role, name, call, outcome)
+                assert dialogue is not None, "the provider serves it"
                 self.calls += 1
                 self.spoken.add(name)
-                dialogue = _Dialogue(role.calls[name], peer.invokes[name], call, outcome, self._provider.manifest.refusals)
                 if fault := await _attempt(dialogue, caller, role.name, provider, peer.name):
                     yield name, call, fault
                     break
                 # A worker that a handler ended takes no further call.
-                if not (caller.alive and provider.alive):
+                if not (caller.alive and own.alive and provider.alive):
                     return
+
+    def _dialogue(
+        self, package: HandlerPackage, role: Role, name: str, call: VectorCall, outcome: VectorCall | None
+    ) -> _Dialogue | None:
+        served = package.manifest.roles[role.peer].invokes.get(name)
+        return served and _Dialogue(role.calls[name], served, call, outcome, package.manifest.refusals)
 
     def _dialogues(self) -> Iterator[tuple[Role, Role, str]]:
         """Yield each role of the caller with its peer, and each operation between them."""
