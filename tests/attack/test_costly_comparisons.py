@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from handler_packages import metadata
 
 from treaty_consensus.handler import build_wheel
@@ -66,6 +67,7 @@ def wheel(schema: Any) -> tuple[str, bytes]:
     return build_wheel({"__init__.py": b"handler = 1\n"}, metadata({"operations": {"ask": part}, "roles": roles}))
 
 
+@pytest.mark.threat(43)
 async def test_hostile_pairs_have_verdicts_within_the_limits() -> None:
     process, verdicts = ContentProcess.start(ContentLimits()), {}
     try:
