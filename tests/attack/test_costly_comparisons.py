@@ -34,7 +34,7 @@ def doubled(leaf: dict[str, Any]) -> dict[str, Any]:
 
 
 TEXT = {"type": "string"}
-PAIRS: dict[str, tuple[Any, Any]] = {
+PAIRS: dict[str, tuple[Any, ...]] = {
     "conditions": tuple(
         {"allOf": [{"if": {"properties": {f"k{n}": {"const": 1}}}, "then": {"required": [f"{end}{n}"]}} for n in range(60)]}
         for end in "rs"

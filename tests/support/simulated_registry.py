@@ -260,10 +260,12 @@ class SimulatedRegistry:
             if isinstance(statement.body, kinds.Publish | kinds.Handler | kinds.Status) and statement.body.uri == uri
         ]
         body = next(statement.body for _, statement in rest_of if isinstance(statement.body, kinds.Publish))
-        bases, base = [], body.base
+        bases: list[tuple[int, Statement]] = []
+        published = {s.body.uri: (i, s, s.body.base) for i, s in self.shown() if isinstance(s.body, kinds.Publish)}
+        base = body.base
         while base is not None:
-            bases += [(i, s) for i, s in self.shown() if isinstance(s.body, kinds.Publish) and s.body.uri == base.uri]
-            base = bases[-1][1].body.base  # type: ignore[union-attr]
+            index, statement, base = published[base.uri]
+            bases.append((index, statement))
         return self._bundle({"uri": uri}, sorted([*rest_of, *bases], key=lambda entry: entry[0]), body.topic, since)
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def verdict(change: dict[str, Any], direction: str) -> tuple[dict[str, Any], dic
 def is_valid(schema: dict[str, Any], value: Any) -> bool:
     """By another implementation than the product's."""
     checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-    return jsonschema.Draft202012Validator(schema, format_checker=checker).is_valid(value)
+    return bool(jsonschema.Draft202012Validator(schema, format_checker=checker).is_valid(value))
 
 
 def test_each_made_change_has_its_verdict() -> None:

@@ -56,11 +56,11 @@ class Conversation:
         async with AsyncExitStack() as workers:
             caller: LoadedHandler = await self._pool.load(self._caller, local=LOCAL, peers=[PEER])
             workers.push_async_callback(caller.close)
-            providers: list[LoadedHandler] = []
-            for package in (self._caller, self._provider):
-                providers.append(await self._pool.load(package, local=PEER, peers=[LOCAL]))
-                workers.push_async_callback(providers[-1].close)
-            return [fault async for fault in self._faults(caller, *providers, but)]
+            own: LoadedHandler = await self._pool.load(self._caller, local=PEER, peers=[LOCAL])
+            workers.push_async_callback(own.close)
+            provider: LoadedHandler = await self._pool.load(self._provider, local=PEER, peers=[LOCAL])
+            workers.push_async_callback(provider.close)
+            return [fault async for fault in self._faults(caller, own, provider, but)]
 
     async def _faults(
         self, caller: LoadedHandler, own: LoadedHandler, provider: LoadedHandler, but: Container[str]
@@ -87,7 +87,7 @@ class Conversation:
         self, package: HandlerPackage, role: Role, name: str, call: VectorCall, outcome: VectorCall | None
     ) -> _Dialogue | None:
         served = package.manifest.roles[role.peer].invokes.get(name)
-        return served and _Dialogue(role.calls[name], served, call, outcome, package.manifest.refusals)
+        return None if served is None else _Dialogue(role.calls[name], served, call, outcome, package.manifest.refusals)
 
     def _dialogues(self) -> Iterator[tuple[Role, Role, str]]:
         """Yield each role of the caller with its peer, and each operation between them."""
