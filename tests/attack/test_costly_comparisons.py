@@ -19,6 +19,11 @@ def member(number: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"p{number}": {"const": number}}, "required": [f"p{number}"]}
 
 
+def condition(number: int, end: str) -> dict[str, Any]:
+    test = {"properties": {f"k{number}": {"const": 1}}}
+    return {"if": test, "then": {"required": [f"r{number}"]}, "else": {"required": [f"{end}{number}"]}}
+
+
 def nested(leaf: dict[str, Any], depth: int) -> dict[str, Any]:
     for _ in range(depth):
         leaf = {"type": "object", "properties": {"a": leaf}}
@@ -35,12 +40,13 @@ def doubled(leaf: dict[str, Any]) -> dict[str, Any]:
 
 TEXT = {"type": "string"}
 PAIRS: dict[str, tuple[Any, ...]] = {
-    "conditions": tuple(
-        {"allOf": [{"if": {"properties": {f"k{n}": {"const": 1}}}, "then": {"required": [f"{end}{n}"]}} for n in range(60)]}
-        for end in "rs"
+    "conditions": tuple({"type": "object", "allOf": [condition(number, end) for number in range(16)]} for end in ("s", "t")),
+    "dependencies": tuple(
+        {"type": "object", "dependentSchemas": {f"a{number}": member(number + more) for number in range(16)}} for more in (0, 1)
     ),
-    "dependencies": tuple({"dependentSchemas": {f"a{n}": member(n + more) for n in range(60)}} for more in (0, 1)),
-    "dependent names": tuple({"dependentRequired": {f"a{n}": [f"{end}{n}"] for n in range(60)}} for end in "bc"),
+    "dependent names": tuple(
+        {"type": "object", "dependentRequired": {f"a{number}": [f"{end}{number}"] for number in range(12)}} for end in "bc"
+    ),
     "alternatives": tuple({"anyOf": [member(n) for n in range(count)]} for count in (120, 119)),
     "alternatives of alternatives": tuple(
         {"allOf": [{"anyOf": [member(3 * n + k) for k in range(count)]} for n in range(30)]} for count in (3, 2)

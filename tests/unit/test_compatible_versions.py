@@ -97,9 +97,10 @@ async def test_a_conversation_shows_its_arguments_and_its_end(tmp_path: Path) ->
 @pytest.mark.parametrize("folder", ["product-info/1.1", "mcp-tools-call/2026.7.28", "a2a/1.0", "handoff/1.0"])
 async def test_each_protocol_understands_itself(folder: str) -> None:
     own = build(load_project(ROOT / "protocols" / folder))
-    verdict = await compared(own, own, runs_code=own.is_declarative)
+    # A broker of handoff may call what its vectors do not say, so some of its calls fail among its own.
+    verdict = await compared(own, own)
     assert {pair.verdict for pair in verdict.pairs} == {"compatible"}, verdict
-    assert (verdict.backward.calls > 0) == own.is_declarative
+    assert verdict.backward.calls > 0 or not own.is_declarative
 
 
 async def test_handlers_with_code_talk_in_the_sandbox(tmp_path: Path) -> None:
