@@ -22,7 +22,7 @@ def verdict_lines(compatibility: Compatibility) -> Iterator[str]:
         made = f"  [dim]{pair.calls} calls made[/]" if pair.calls else ""
         yield f"a caller of {escape(pair.caller)} with a provider of {escape(pair.provider)}: [{colour}]{pair.verdict}[/]{made}"
         for reason in pair.reasons:
-            text = escape(escaped(f"{reason.operation}, {reason.part}: {reason.message}"))
+            text = escape(escaped(f"{reason.operation or 'all operations'}, {reason.part}: {reason.message}"))
             yield f"  [{_COLOURS[reason.verdict]}]{reason.verdict}[/]  {text}"
             if reason.value:
                 yield f"    {escape(escaped(reason.value))}"

@@ -70,6 +70,9 @@ async def _pair(
     if is_run:
         spoken, calls = await _spoken(pool, caller, provider, {each.operation for each in reasons if each.verdict == "breaking"})
         reasons += [each for each in spoken if each.operation in shared]
+    else:
+        # Its code alone knows its messages.
+        reasons.append(_reason("", "messages", "undecided", "A handler with code was not run here."))
     return PairVerdict.of(*names, reasons, calls)
 
 
@@ -80,9 +83,9 @@ async def _spoken(pool: SandboxPool, caller: HandlerPackage, provider: HandlerPa
         faults = await conversation.faults(but)
     except Unavailable:
         raise
-    # The author's own check names the fault. Here it only leaves the messages open.
+    # The author's own check names the fault of a handler or a vector. Here it only leaves the messages open.
     except TreatyError as error:
-        return [_reason(name, "messages", "undecided", error.message) for name in sorted(caller.manifest.messages)[:1]], 0
+        return [_reason(next(iter(caller.manifest.operations)), "messages", "undecided", error.message)], 0
     reasons = [
         _reason(name, "messages", "breaking", f"The caller sends the arguments of {call.vector}, and {fault}.", call.arguments)
         for name, call, fault in faults
