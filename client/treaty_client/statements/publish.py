@@ -30,6 +30,7 @@ from treaty_consensus.handler.comparison import OperationChange, operation_chang
 from treaty_consensus.handler.compatibility import Compatibility, check_continues
 from treaty_consensus.kinds import Base, Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_consensus.statement import Statement
 from treaty_io.codes import VectorCode
 from treaty_io.identity import Identity
 from treaty_io.network.hosts import Network
@@ -161,8 +162,8 @@ class Publisher:
         return Published("found-published", str(uri), "this document was published before", document, published.index)
 
     async def _compared(self, uri: ProtocolUri, topic: str, package: HandlerPackage) -> Published | None:
-        """Compare with the version before: the newest one of this line that is in use, else the newest one. None without one
-        whose operations can be read."""
+        """Compare with the version before: the newest one of this line that is in use and has a handler of its publisher, else
+        the newest such one. None if there is none among the newest `MAX_EARLIER`."""
         try:
             summaries = await self._client.versions(uri)
         except NotFound:
@@ -170,25 +171,31 @@ class Publisher:
         others = [parse_protocol_uri(summary.uri) for summary in summaries if summary.status in ("active", "deprecated")]
         earlier = [other for other in others if Version(other.version) < Version(uri.version)]
         line = [other for other in earlier if uri.continues(other)]
-        if not earlier:
-            return None
-        before = max(line or earlier, key=lambda other: Version(other.version))
-        _, evidence = await self._evidence(before)
-        publisher = evidence.published(str(before)).statement.author.text
-        own = [
-            logged.statement.body
-            for logged in evidence.statements
-            if isinstance(logged.statement.body, Handler) and logged.statement.author.text == publisher
-        ]
-        if not own:
-            return None
-        old = read_wheel(own[-1].filename, await self._client.blob(own[-1].wheel))
+        newest = sorted(line or earlier, key=lambda other: Version(other.version), reverse=True)
+        for before in newest[:MAX_EARLIER]:
+            _, evidence = await self._evidence(before)
+            publisher = evidence.published(str(before)).statement.author.text
+            own = [
+                logged.statement
+                for logged in evidence.statements
+                if isinstance(logged.statement.body, Handler) and logged.statement.author.text == publisher
+            ]
+            if own:
+                return await self._compare(uri, topic, package, own[-1], evidence)
+        return None
+
+    async def _compare(
+        self, uri: ProtocolUri, topic: str, package: HandlerPackage, attached: Statement, evidence: Evidence
+    ) -> Published:
+        """Compare with a handler of an earlier version, which `evidence` proves."""
+        assert isinstance(attached.body, Handler), "it attaches"
+        before, is_own = parse_protocol_uri(attached.body.uri), attached.author.text == self._identity.did
+        old = read_wheel(attached.body.filename, await self._client.blob(attached.body.wheel))
         changes = operation_changes(operation_views(old.manifest), operation_views(package.manifest))
         async with SandboxPool() as pool:
+            names = before.version, uri.version
             # Code runs only if this identity signed it.
-            verdict = await compatibility(
-                old, package, (before.version, uri.version), pool, before=str(before), runs_code=publisher == self._identity.did
-            )
+            verdict = await compatibility(old, package, names, pool, before=str(before), runs_code=is_own)
         difference = f"{len(changes)} of its operations differ" if changes else "no change"
         sentence = f"with {before.version}: {difference}; for its callers {verdict.backward.verdict}"
         is_continued = uri.continues(before) and verdict.backward.verdict == "compatible"
@@ -273,6 +280,8 @@ class Publisher:
         return int(self._clock())
 
 
+MAX_EARLIER = 8
+"""Earlier versions that are asked for a handler. Each is a bundle to fetch."""
 MAX_BASES = 8
 """Documents that a document may rest on. A registry refuses more."""
 
