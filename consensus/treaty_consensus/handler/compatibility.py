@@ -33,7 +33,8 @@ MAX_VALUE = 600
 class Reason(msgspec.Struct, frozen=True):
     """A fault of a pair, or a part that is not decided. `value`: the counterexample as JSON, or empty.
 
-    `operation`: empty for all of them. `part`: for `arguments` the caller writes and the provider reads, for `result` the reverse.
+    `operation`: empty for all of them. `part`: for `arguments` the caller writes and the provider reads, for `result` the
+    reverse.
     """
 
     operation: Annotated[str, msgspec.Meta(max_length=64)]
