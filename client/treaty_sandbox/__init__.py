@@ -9,6 +9,7 @@
     worker                          the program that runs inside the sandbox
     interface, runtime, passivation the sandbox as an agent uses it; idle sessions give their workers up
     vectors, recorder               replay recorded sessions, and record them
+    compatibility, vector_calls     compare two versions: schemas, and sessions of one with the other
     hostile, mutations              replay vectors with the messages of a hostile peer
 
 The usual path is `SandboxPool.load` → `Worker.open` → `HandlerSession.handle`.

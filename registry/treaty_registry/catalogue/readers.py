@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-ReaderKind: TypeAlias = Literal["package", "signature", "comparison"]
+ReaderKind: TypeAlias = Literal["package", "signature", "comparison", "compatibility"]
 
 
 def _package(name: str, wheel: bytes) -> msgspec.Struct:
@@ -35,8 +35,15 @@ def _comparison(name: str, old: bytes, new: bytes) -> msgspec.Struct:
     return compare(old, new)
 
 
+def _compatibility(names: str, old: bytes, new: bytes) -> msgspec.Struct:
+    from .predecessors import read_compatibility
+
+    return read_compatibility(names, old, new)
+
+
 READERS: Mapping[ReaderKind, Callable[..., msgspec.Struct]] = {
     "package": _package,
     "signature": _signature,
     "comparison": _comparison,
+    "compatibility": _compatibility,
 }
