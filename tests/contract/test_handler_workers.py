@@ -87,7 +87,7 @@ PACKAGE = package(
 )
 
 
-@pytest.fixture(params=["bubblewrap", "none"])
+@pytest.fixture(params=["bubblewrap", pytest.param("process", marks=pytest.mark.deep), "none"])
 def isolation(request: pytest.FixtureRequest) -> Isolation:
     kind: Isolation = request.param
     return kind
@@ -95,7 +95,7 @@ def isolation(request: pytest.FixtureRequest) -> Isolation:
 
 @pytest.fixture
 async def pool(isolation: Isolation) -> AsyncIterator[SandboxPool]:
-    async with SandboxPool(size=1, isolation=isolation) as pool:
+    async with SandboxPool(size=1, levels=(isolation,)) as pool:
         yield pool
 
 
