@@ -7,9 +7,10 @@
     /treaty                              `worker`, `treaty_handler` and `msgspec`, compiled
     /lib64/ld-linux-x86-64.so.2          the loader, where the interpreter looks for it
 
-Beside it is `library`, the same modules in one file (`worker.library`). It has no other files of the host: no installed package, no configuration of the host's Python (`_sysconfigdata`,
-`sitecustomize`), no `__pycache__`. It has no paths of the host either: code objects are named by the paths above, and a prefix or
-home folder that is compiled into the interpreter is overwritten in the copy.
+Beside it is `library`, the same modules in one file (`worker.library`). It has no other files of the host: no installed package,
+no configuration of the host's Python (`_sysconfigdata`, `sitecustomize`), no `__pycache__`. It has no paths of the host either:
+code objects are named by the paths above, and a prefix or home folder that is compiled into the interpreter is overwritten in the
+copy.
 
 Snapshots are in CACHE/treaty/interpreters/DIGEST; CACHE is $XDG_CACHE_HOME or ~/.cache. The digest covers the sources of a
 snapshot, so a new interpreter, upgraded system libraries or another version of Treaty make a new one. `contents.json` has the

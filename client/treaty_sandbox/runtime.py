@@ -54,8 +54,8 @@ class SandboxRuntime:
         limits: SandboxLimits | None = None,
         afterwards: Afterwards | None = None,
     ) -> None:
-        """Start nothing. `levels`: of isolation, as of `SandboxPool`. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker. `afterwards`: writes
-        compiled code; without it a first start waits for that."""
+        """Start nothing. `levels`: of isolation, as of `SandboxPool`. `passivation`: the limits of workers and of idle sessions.
+        `limits`: of a worker. `afterwards`: writes compiled code; without it a first start waits for that."""
         # One ready worker: two that start together would both delay the first session.
         self.passivation, self.limits = passivation or Passivation(), limits or SandboxLimits()
         self._pool = SandboxPool(size=1, levels=levels, limits=self.limits)

@@ -240,7 +240,7 @@ class ForkedProcess:
         self._is_gone = True
         # A template that ended first leaves an orphan. In a container this process may be the one that collects it.
         with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG)
+            os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222  # it does not wait
         os.close(self._handle)
 
     def said(self) -> str:

@@ -7,6 +7,7 @@ landlock(7) and linux/landlock.h.
 from __future__ import annotations
 
 import ctypes
+import os
 
 from .kernel import LIBC, failure
 
@@ -23,20 +24,21 @@ class _Ruleset(ctypes.Structure):
     _fields_ = (("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64))
 
 
-def restrict() -> bool:
-    """Refuse all that this kernel can refuse, for the rest of this process, after `no_new_privs`. Return whether it has Landlock.
+def restrict() -> int:
+    """Refuse all that this kernel can refuse, for the rest of this process, which has no new privileges.
 
-    Raises `OSError` if the kernel has it and does not apply it.
+    Returns the version of the kernel's Landlock, or 0. Raises `OSError` if the kernel has it and does not apply it.
     """
     version = LIBC.syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION)
     if version < 1:
-        return False
+        return 0
     handled = _Ruleset(*(_known(rights, version) for rights in (_FILES, _NETWORK, _SCOPES)))
     # Without a rule nothing of it is allowed. An old kernel takes a longer structure whose end is zero.
     ruleset = LIBC.syscall(_CREATE, ctypes.byref(handled), ctypes.c_size_t(ctypes.sizeof(handled)), 0)
     if ruleset < 0 or LIBC.syscall(_RESTRICT, ruleset, 0) != 0:
         raise failure("landlock")
-    return True
+    os.close(ruleset)
+    return int(version)
 
 
 def _known(rights: dict[int, int], version: int) -> int:

@@ -53,7 +53,7 @@ class Library:
         import mmap
 
         del sys.modules["mmap"]  # no handler needs it
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
     def install(self) -> None:

@@ -1,11 +1,11 @@
 """Run the worker: restrict this process, send "ready", then answer requests until the pipe ends.
 
-    python -I -S -c 'import sys; …; sys.path += sys.argv[6:]; from worker.main import main; main()' LEVEL ROLE MACHINE MEMORY CPU PATH…
+    python -I -S -c '…; sys.path += sys.argv[6:]; from worker.main import main; main()' LEVEL ROLE MACHINE MEMORY CPU PATH…
 
 Descriptor 0 is the pipe (`framing`); all others are closed. LEVEL is `namespaces`, `process` or `none`; ROLE is `worker`, or
-`template` for a process that forks workers (`template`). MACHINE is the host's, of which `os.uname` would tell the name too. MEMORY
-is the address space in bytes, CPU the processor time in seconds. Before "ready" the worker has read no data of a handler, and has finished all work that needs further system calls, such
-as mapping the standard library's native code.
+`template` for a process that forks workers (`template`). MACHINE is the host's: `os.uname` would also leave its name in memory.
+MEMORY is the address space in bytes, CPU the processor time in seconds. Before "ready" the worker has read no data of a handler,
+and has finished all work that needs further system calls, such as mapping the standard library's native code.
 """
 
 from __future__ import annotations

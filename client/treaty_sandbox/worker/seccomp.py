@@ -60,7 +60,7 @@ class _Machine(NamedTuple):
     bounded_of_files: tuple[_Bounded, ...]
 
 
-# read write close munmap brk rt_sigreturn mremap madvise sched_yield futex exit exit_group; bounded: mmap, mprotect, clock_gettime.
+# read write close munmap brk rt_sigreturn mremap madvise sched_yield futex exit exit_group; bounded: mmap mprotect clock_gettime.
 # For files: fstat lseek pread64 getdents64 newfstatat, on x86-64 the older stat and lstat; bounded: openat, on x86-64 open.
 _MACHINES = {
     "x86_64": _Machine(
