@@ -122,7 +122,7 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Is
     """The level of the sandbox of each pool that says none."""
     from treaty_sandbox import SandboxPool  # here, because few tests need it
 
-    isolation: Isolation = getattr(request, "param", "bubblewrap")
+    isolation: Isolation = request.param
     monkeypatch.setitem(SandboxPool.__init__.__kwdefaults__, "levels", (isolation,))
     return isolation
 

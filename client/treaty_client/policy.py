@@ -29,7 +29,7 @@ from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 from treaty_io.base_url import parse_base_url
 from treaty_io.codes import PolicyCode
-from treaty_sandbox.levels.isolation import DEFAULT_ISOLATION, Isolation
+from treaty_sandbox.isolation import DEFAULT_ISOLATION, Isolation
 
 Encryption = Literal["off", "preferred", "required"]
 LostMemory = Literal["warn", "refuse"]

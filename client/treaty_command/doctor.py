@@ -174,7 +174,7 @@ def _publishers(policy: Policy) -> str:
 
 async def _start_worker(policy: Policy) -> str:
     from treaty_sandbox import SandboxPool  # here, as above
-    from treaty_sandbox.levels.isolation import at_least
+    from treaty_sandbox.isolation import at_least
 
     async with SandboxPool(size=1, levels=at_least(policy.isolation)) as pool:
         await pool.warm()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .handler_session import Worker as Worker
     from .interface import LoadedHandler as LoadedHandler
     from .interface import LoadedSession as LoadedSession
-    from .levels.isolation import Isolation as Isolation
+    from .isolation import Isolation as Isolation
     from .limits import SandboxLimits as SandboxLimits
     from .pool import SandboxPool as SandboxPool
     from .vectors import Mismatch as Mismatch
@@ -41,7 +41,7 @@ else:
             ".code_cache": "CodeCache",
             ".handler_session": "HandlerSession Worker",
             ".interface": "LoadedHandler LoadedSession",
-            ".levels.isolation": "Isolation",
+            ".isolation": "Isolation",
             ".limits": "SandboxLimits",
             ".pool": "SandboxPool",
             ".vectors": "Mismatch Vector parse_vector run_vectors",

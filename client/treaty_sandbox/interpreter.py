@@ -190,10 +190,10 @@ def _fill(root: Path) -> dict[str, tuple[str, bytes]]:
     for folder, place, prefix in folders:
         for module in _modules(folder):
             if code := _compile(folder / module, f"{place}/{module}"):
-                path = f"{place}/{module}c"
-                _write_code(code, root / path.removeprefix("/"))
+                compiled = f"{place}/{module}c"
+                _write_code(code, root / compiled.removeprefix("/"))
                 name = prefix + ".".join(module.with_suffix("").parts)
-                modules[name.removesuffix(".__init__")] = path, code
+                modules[name.removesuffix(".__init__")] = compiled, code
     _copy(interpreter, root, executable())
     (root / "python" / sys.platlibdir / stdlib.name / "lib-dynload").mkdir(parents=True, exist_ok=True)  # a landmark
     for path in _mapped():

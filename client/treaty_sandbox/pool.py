@@ -29,8 +29,8 @@ from treaty_io.codes import ClientHandlerCode, SandboxCode
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, SessionOpening, Worker
 from .in_process import DeclarativePackage, LocalWorker
+from .isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .kept_session import KeptSession
-from .levels.isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .limits import SandboxLimits
 from .operation_schemas import Operations
 from .process import WorkerProcess

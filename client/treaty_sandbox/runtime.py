@@ -24,8 +24,8 @@ from treaty_io.task_set import TaskSet
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
 from .interface import RunningHandler, WorkerMetrics
+from .isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .kept_session import KeptSession
-from .levels.isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .limits import SandboxLimits
 from .passivation import Passivation, WorkerPool
 from .pool import SandboxPool

@@ -6,16 +6,19 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Unavailable
 from treaty_io.codes import SandboxCode
 
+from .isolation import Isolation
 from .launch import Starter
 from .levels import level_of
-from .levels.isolation import Isolation
 from .limits import SandboxLimits
 from .process import WorkerProcess
 from .template import starter
 
+# The second: another system than Linux has no sandbox.
+_LACKS = (SandboxCode.UNAVAILABLE, SystemCode.MISSING)
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +65,7 @@ class StrongestLevel:
             except Unavailable as error:
                 await self._tried.close()
                 # Not after `close`, which ends a start at any level.
-                if error.code != SandboxCode.UNAVAILABLE or self._is_closed:
+                if error.code not in _LACKS or self._is_closed:
                     raise
                 self.lacks[isolation] = error
             else:
@@ -74,6 +77,9 @@ class StrongestLevel:
 
     def _unavailable(self) -> Unavailable:
         """Return the error for a machine that has none of the levels. It never advises a level that is no sandbox."""
+        *_, last = self.lacks.values()
+        if last.code == SystemCode.MISSING:
+            return last
         reasons = " ".join(f"{isolation}: {error.message}" for isolation, error in self.lacks.items())
         fixes = [error.fix for error in self.lacks.values()]
         if "process" not in self._levels:
@@ -81,5 +87,5 @@ class StrongestLevel:
         error = Unavailable(
             SandboxCode.UNAVAILABLE, f"This machine has no sandbox that is accepted. {reasons}", fix=" ".join(fixes)
         )
-        error.__cause__ = [*self.lacks.values()][-1]
+        error.__cause__ = last
         return error

@@ -23,6 +23,7 @@ from treaty_sandbox.levels import bubblewrap
 
 pytestmark = pytest.mark.usefixtures("level")
 each_level = pytest.mark.parametrize("level", LEVELS, indirect=True)
+in_bubblewrap = pytest.mark.parametrize("level", ["bubblewrap"], indirect=True)
 OWN = ("pid", "net", "ipc", "uts", "mnt", "cgroup")
 
 
@@ -55,6 +56,7 @@ def namespaces(pid: int) -> dict[str, str]:
     return {kind: str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in OWN}
 
 
+@in_bubblewrap
 @pytest.mark.threat(57)
 async def test_workers_have_their_own_namespaces_and_no_capability() -> None:
     async with SandboxPool(size=0) as pool:
@@ -111,6 +113,7 @@ async def test_workers_end_with_their_template() -> None:
         assert template() != forking
 
 
+@in_bubblewrap
 @pytest.mark.parametrize(
     "options", [(), ("--no-such-option",)], ids=["capabilities are denied, as by AppArmor", "bubblewrap does not start"]
 )
@@ -155,6 +158,7 @@ async def test_thirty_workers_start_at_once() -> None:
     assert gone(descendants() - before)
 
 
+@in_bubblewrap
 @pytest.mark.threat(215)
 def test_a_template_without_room_for_a_process_goes_on() -> None:
     ours, theirs = socket.socketpair()

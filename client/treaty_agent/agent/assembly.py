@@ -25,7 +25,7 @@ from treaty_io.network.did_documents import DidResolver
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
 from treaty_sandbox.interface import Runtime
-from treaty_sandbox.levels.isolation import at_least
+from treaty_sandbox.isolation import at_least
 from treaty_sandbox.recorder import recorded
 from treaty_sandbox.runtime import SandboxRuntime
 

@@ -18,7 +18,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_io.codes import NegotiationCode, SandboxCode
 from treaty_sandbox import SandboxLimits, SandboxPool
-from treaty_sandbox.levels.isolation import at_least
+from treaty_sandbox.isolation import at_least
 
 from . import questions
 from .documents import NegotiatedDocument, resolve

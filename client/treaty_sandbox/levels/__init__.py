@@ -9,9 +9,9 @@ Each is an object that gives the command of a worker, and of a template that for
 
 from __future__ import annotations
 
+from ..isolation import Isolation
 from .bare_process import BareProcess
 from .bubblewrap import Bubblewrap
-from .isolation import Isolation
 from .level import Level
 from .unconfined import Unconfined
 

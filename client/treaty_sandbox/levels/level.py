@@ -12,8 +12,8 @@ from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 from treaty_io.codes import SandboxCode
 
+from ..isolation import Isolation
 from ..limits import SandboxLimits
-from .isolation import Isolation
 
 Role = Literal["template", "worker"]
 # Without `_hashlib`, hashlib uses its own implementations. Loading OpenSSL would take longer than the rest of a worker's start.
