@@ -15,8 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from .levels import Level
-from .levels.level import Command
+from .levels.level import Command, Level
 from .limits import SandboxLimits
 from .processor_clock import ProcessorClock
 

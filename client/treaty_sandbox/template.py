@@ -25,7 +25,7 @@ from treaty_io.task_set import TaskSet
 
 from . import interpreter
 from .launch import DirectStarter, Process, Program, Starter
-from .levels import Level
+from .levels.level import Level
 from .limits import SandboxLimits
 from .processor_clock import ProcessorClock
 

@@ -13,8 +13,8 @@ ALLOW, KILL, DENY = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
 ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 LAST_CALL = 500
 
-# Every call that is free, and those that depend on an argument: (number, argument, an allowed word, a refused one). By the machine
-# and whether files can be read.
+# Every call that is free, and those that depend on an argument: (number, argument, an allowed word, a refused one). By
+# the machine, and whether files can be read.
 FREE = {
     ("x86_64", False): {0, 1, 3, 11, 12, 15, 24, 25, 28, 60, 202, 231},
     ("x86_64", True): {0, 1, 3, 4, 5, 6, 8, 11, 12, 15, 17, 24, 25, 28, 60, 202, 217, 231, 262},
