@@ -123,7 +123,9 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Is
     from treaty_sandbox import SandboxPool  # here, because few tests need it
 
     isolation: Isolation = request.param
-    monkeypatch.setitem(SandboxPool.__init__.__kwdefaults__, "levels", (isolation,))
+    defaults = SandboxPool.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "levels", (isolation,))
     return isolation
 
 
