@@ -337,6 +337,23 @@ def test_it_is_the_level_where_namespaces_are_denied(options: tuple[str, ...]) -
     assert process.stdout.splitlines() == ["process bubblewrap", "42 PermissionError"], process.stderr
 
 
+@pytest.mark.deep
+def test_root_without_the_right_to_end_a_worker_starts_none() -> None:
+    if os.getuid() != 0:
+        pytest.skip("of root alone")
+    rights = ("setpriv", "--bounding-set", "-all,+setuid,+setgid", "--inh-caps", "-all")
+    process = subprocess.run(
+        [*rights, sys.executable, HARDENED, sys.executable, "-c", LEVEL],
+        env={**os.environ, "PYTHONPATH": ":".join([str(SUPPORT), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (process.returncode, process.stdout) == (1, "")
+    assert "process: The sandbox did not start: root has no capability KILL here." in process.stderr
+
+
 @pytest.mark.threat(450)
 def test_landlock_is_a_wall_of_its_own() -> None:
     answers = subprocess.run([sys.executable, "-c", SECOND_WALL, WORKER], capture_output=True, text=True, check=True, timeout=30)
