@@ -40,6 +40,16 @@ async def main():
         print(await inside.run("value = 6 * 7"), await inside.attempt("import os; os.stat('/etc/passwd')"))
 asyncio.run(main())
 """
+# The rights of the agent, and of its worker and template.
+RIGHTS = """
+import asyncio
+from sandboxes import descendants, probe, status_of
+async def main():
+    print(int(status_of("self")["CapEff"], 16) > 0)
+    async with probe():
+        print({int(status_of(pid)[name], 16) for pid in descendants() for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")})
+asyncio.run(main())
+"""
 # What Landlock alone refuses, without the filter.
 SECOND_WALL = """
 import os, socket, sys
@@ -322,36 +332,37 @@ async def test_a_template_that_is_killed_takes_an_endless_loop_with_it() -> None
             await task
 
 
+def under(*line: str, program: str = LEVEL, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A program that ran below another one, such as `setpriv`."""
+    environment = {**os.environ, "PYTHONPATH": ":".join([str(SUPPORT), *filter(None, sys.path)]), **variables}
+    whole = [*line, sys.executable, "-c", program]
+    return subprocess.run(whole, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
 @pytest.mark.sample(1)
 @pytest.mark.threat(450)
 @pytest.mark.parametrize("options", [("--no-landlock",), ()], ids=["without Landlock", "with Landlock"])
 def test_it_is_the_level_where_namespaces_are_denied(options: tuple[str, ...]) -> None:
-    process = subprocess.run(
-        [sys.executable, HARDENED, *options, sys.executable, "-c", LEVEL],
-        env={**os.environ, "PYTHONPATH": ":".join([str(SUPPORT), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    process = under(sys.executable, HARDENED, *options)
     assert process.stdout.splitlines() == ["process bubblewrap", "42 PermissionError"], process.stderr
 
 
 @pytest.mark.deep
+@pytest.mark.skipif(os.getuid() != 0, reason="of root alone")
 def test_root_without_the_right_to_end_a_worker_starts_none() -> None:
-    if os.getuid() != 0:
-        pytest.skip("of root alone")
     rights = ("setpriv", "--bounding-set", "-all,+setuid,+setgid", "--inh-caps", "-all")
-    process = subprocess.run(
-        [*rights, sys.executable, HARDENED, sys.executable, "-c", LEVEL],
-        env={**os.environ, "PYTHONPATH": ":".join([str(SUPPORT), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    process = under(*rights, sys.executable, HARDENED)
     assert (process.returncode, process.stdout) == (1, "")
     assert "process: The sandbox did not start: root has no capability KILL here." in process.stderr
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives a right to another user")
+def test_a_right_of_the_agent_is_none_of_its_workers(tmp_path: Path) -> None:
+    rights = ("--inh-caps", "+dac_override,+net_bind_service", "--ambient-caps", "+dac_override,+net_bind_service")
+    user = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *rights)
+    process = under(*user, sys.executable, HARDENED, program=RIGHTS, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert process.stdout.splitlines() == ["True", "{0}"], process.stderr
 
 
 @pytest.mark.threat(450)

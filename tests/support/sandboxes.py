@@ -114,7 +114,7 @@ def template() -> int:
         time.sleep(0.01)
 
 
-def status_of(pid: int) -> dict[str, str]:
+def status_of(pid: int | str) -> dict[str, str]:
     """The fields of /proc/PID/status; none if the process has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -10,19 +10,16 @@ So workers share nothing but the user namespace, in which they have no capabilit
 from __future__ import annotations
 
 import _socket
-import ctypes
 import os
 from collections.abc import Callable
 
 from . import seccomp
-from .kernel import LIBC, failure, prctl
+from .kernel import LIBC, PR_CAPBSET_DROP, drop_capabilities, failure, prctl
 from .level import ForkingLevel, answer, be_worker
 
 # CLONE_NEWNS, …CGROUP, …UTS, …IPC, …PID, …NET: all but the user namespace, which --disable-userns forbids.
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
-_PR_CAPBSET_DROP = 24
 _CAPABILITIES = (8, 21)  # CAP_SETPCAP, CAP_SYS_ADMIN: those of the template
-_CAPABILITY_VERSION = 0x20080522
 
 
 class Namespaces(ForkingLevel):
@@ -51,8 +48,5 @@ class Namespaces(ForkingLevel):
 def _drop_capabilities() -> None:
     """Give up all capabilities, for this process and any program that it could run. Raises `OSError`."""
     for capability in _CAPABILITIES:
-        prctl(_PR_CAPBSET_DROP, capability)
-    # Last: dropping from the bounding set takes CAP_SETPCAP. With the permitted set the ambient one goes too.
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    if LIBC.capset(header, (ctypes.c_uint32 * 6)()) != 0:
-        raise failure("capset")
+        prctl(PR_CAPBSET_DROP, capability)
+    drop_capabilities()  # last: dropping from the bounding set takes CAP_SETPCAP

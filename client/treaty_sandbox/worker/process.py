@@ -18,13 +18,13 @@ from contextlib import suppress
 from functools import partial
 
 from . import landlock, seccomp
-from .kernel import prctl
+from .kernel import PR_CAPBSET_DROP, drop_capabilities, prctl
 from .level import ForkingLevel, answer, be_worker
 from .library import Library
 
 _LIBRARY = "/proc/self/cwd/library"
 _UNPRIVILEGED = 65534
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _MAX_CAPABILITY = 63  # the kernel knows 41 today, and refuses the numbers beyond
 
 
@@ -35,6 +35,7 @@ class Process(ForkingLevel):
         os.setsid()
         if os.getuid() == 0:
             _leave_root()
+        drop_capabilities()  # an ordinary user may have some too, such as for a port below 1024
         prctl(_PR_SET_NO_NEW_PRIVS, 1)  # Landlock asks for it
         # After the change of uid, which resets both. Other processes of this uid, such as other agents' workers, may not read
         # the memory of one that is not dumpable.
@@ -68,8 +69,8 @@ def _end_with(template: int) -> None:
 def _leave_root() -> None:
     """Become a user without rights, for good. Raises `OSError`."""
     for capability in range(_MAX_CAPABILITY + 1):
-        with suppress(OSError):
-            prctl(_PR_CAPBSET_DROP, capability)
+        with suppress(OSError):  # without CAP_SETPCAP the bound stays; no program that is started gets a right in any case
+            prctl(PR_CAPBSET_DROP, capability)
     os.setgroups([])
     os.setresgid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
     os.setresuid(_UNPRIVILEGED, _UNPRIVILEGED, _UNPRIVILEGED)
