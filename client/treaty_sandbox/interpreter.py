@@ -69,7 +69,7 @@ _LEFT_OUT_PREFIXES = ("_sysconfigdata", "config-")
 # Prints the files that the dynamic linker has mapped when a worker is ready for its first handler, one on each line.
 _PROBE = """
 import sys; sys.modules["_hashlib"] = None; sys.path += sys.argv[1:]
-from worker import level, namespaces, process, template
+from worker import confinement, namespaces, process, template
 import mmap
 from worker.main import map_native_code
 map_native_code()

@@ -40,7 +40,7 @@ def full():
     raise OSError(errno.EAGAIN, "fork")
 
 os.fork = full
-template.run(namespaces.Namespaces("x86_64"), lambda: None)
+template.run(namespaces.Namespaced("x86_64"), lambda: None)
 """
 
 

@@ -15,12 +15,12 @@ import marshal
 import sys
 from collections.abc import Mapping
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Self, cast
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
+    from pathlib import Path
 
 _LENGTH = 8
 
@@ -53,7 +53,7 @@ class Library:
         import mmap
 
         del sys.modules["mmap"]  # no handler needs it
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:  # noqa: PTH123  # pathlib would be in the memory of each worker
             return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
 
     def install(self) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import msgspec
 
 from . import framing, importer
-from .level import PIPE, ForkingLevel, Level
+from .confinement import PIPE, Confinement, ForkedConfinement
 
 if typing.TYPE_CHECKING:
     from treaty_handler import Handler, Session
@@ -203,7 +203,7 @@ def map_native_code() -> None:
             importlib.import_module(name)
 
 
-def _harden(level: Level, memory: int, cpu: int) -> None:
+def _harden(confinement: Confinement, memory: int, cpu: int) -> None:
     """Set resource limits, restrict this process and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
     # A descriptor that the agent passed on by mistake could lead to its key or to a connection. Before the filter: it does not
     # allow close_range, and 65,000 calls of close would take longer than the rest of a start.
@@ -222,7 +222,7 @@ def _harden(level: Level, memory: int, cpu: int) -> None:
     for limit, value in limits:
         # The hard limit too, so that the handler cannot raise it again.
         resource.setrlimit(limit, (value, value))
-    level.restrict()  # after the limits: a filter does not allow setrlimit
+    confinement.restrict()  # after the limits: a filter does not allow setrlimit
     sys.stdin = sys.stdout = sys.stderr = None  # so print() does nothing instead of raising
     os.closerange(1, 3)  # last: an error before is told on descriptor 2
 
@@ -248,40 +248,39 @@ def main() -> None:
     """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
     name, role, machine = sys.argv[1:4]
     memory, cpu = map(int, sys.argv[4:6])
-    level = _level(name, machine)
+    confinement = _confinement(name, machine)
     # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
     # has.
     sys.path[:] = [path for path in sys.path if path not in sys.argv[6:]]
     map_native_code()  # the filter forbids it later
-    if role == "template" and isinstance(level, ForkingLevel):
+    confinement.prepare()
+    if role == "template" and isinstance(confinement, ForkedConfinement):
         from . import template
 
-        level.prepare()
-        template.run(level, lambda: serve(level, memory, cpu))
+        template.run(confinement, lambda: serve(confinement, memory, cpu))
     else:
-        level.prepare()
-        serve(level, memory, cpu)
+        serve(confinement, memory, cpu)
     os._exit(0)
 
 
-def _level(name: str, machine: str) -> Level:
-    # Each level imports native code that the others do not need.
+def _confinement(name: str, machine: str) -> Confinement:
+    # Each imports native code that the others do not need.
     match name:
         case "namespaces":
-            from .namespaces import Namespaces
+            from .namespaces import Namespaced
 
-            return Namespaces(machine)
+            return Namespaced(machine)
         case "process":
-            from .process import Process
+            from .process import Pathless
 
-            return Process(machine)
+            return Pathless(machine)
         case _:
-            return Level()
+            return Confinement()
 
 
-def serve(level: Level, memory: int, cpu: int) -> None:
+def serve(confinement: Confinement, memory: int, cpu: int) -> None:
     """Restrict this process, then answer requests until the host closes the pipe."""
-    _harden(level, memory, cpu)
+    _harden(confinement, memory, cpu)
     server = Server()
     # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))

@@ -14,15 +14,15 @@ import os
 from collections.abc import Callable
 
 from . import seccomp
+from .confinement import ForkedConfinement, answer, be_worker
 from .kernel import LIBC, PR_CAPBSET_DROP, drop_capabilities, failure, prctl
-from .level import ForkingLevel, answer, be_worker
 
 # CLONE_NEWNS, …CGROUP, …UTS, …IPC, …PID, …NET: all but the user namespace, which --disable-userns forbids.
 _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0x40000000
 _CAPABILITIES = (8, 21)  # CAP_SETPCAP, CAP_SYS_ADMIN: those of the template
 
 
-class Namespaces(ForkingLevel):
+class Namespaced(ForkedConfinement):
     """Namespaces, and a filter that lets files be read."""
 
     def restrict(self) -> None:

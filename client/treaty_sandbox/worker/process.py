@@ -18,8 +18,8 @@ from contextlib import suppress
 from functools import partial
 
 from . import landlock, seccomp
+from .confinement import ForkedConfinement, answer, be_worker
 from .kernel import PR_CAPBSET_DROP, drop_capabilities, prctl
-from .level import ForkingLevel, answer, be_worker
 from .library import Library
 
 _LIBRARY = "/proc/self/cwd/library"
@@ -28,7 +28,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _MAX_CAPABILITY = 63  # the kernel knows 41 today, and refuses the numbers beyond
 
 
-class Process(ForkingLevel):
+class Pathless(ForkedConfinement):
     """A filter without paths."""
 
     def prepare(self) -> None:
@@ -52,9 +52,10 @@ class Process(ForkingLevel):
 
     def fork(self, control: _socket.socket, pipe: int, serve: Callable[[], None]) -> None:
         # A child of the template itself: the kernel tells the end of a parent to its children, not to theirs.
+        template = os.getpid()
         worker = os.fork()
         if worker == 0:
-            be_worker(partial(_end_with, os.getppid()), pipe, serve)
+            be_worker(partial(_end_with, template), pipe, serve)
         answer(control, worker)
 
 

@@ -14,10 +14,10 @@ import os
 import signal
 from collections.abc import Callable
 
-from .level import PIPE, ForkingLevel
+from .confinement import PIPE, ForkedConfinement
 
 
-def run(level: ForkingLevel, serve: Callable[[], None]) -> None:
+def run(confinement: ForkedConfinement, serve: Callable[[], None]) -> None:
     """Fork workers until the host closes the socket. `serve`: what each worker runs, with its pipe as descriptor 0."""
     # The kernel then collects the workers that end, those of other parents too where this is process 1.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -31,7 +31,7 @@ def run(level: ForkingLevel, serve: Callable[[], None]) -> None:
             return
         pipe = array.array("i", ancillary[0][2])[0]
         try:
-            level.fork(control, pipe, serve)
+            confinement.fork(control, pipe, serve)
         except OSError as error:
             # A limit on processes or memory is reached. The other workers go on: they would end with this process.
             control.send(b"-%d" % (error.errno or 0))

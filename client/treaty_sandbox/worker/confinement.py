@@ -13,7 +13,7 @@ PIPE = 0
 """The descriptor of the socket to the host: standard input, because the host's Popen passes it without a further option."""
 
 
-class Level:
+class Confinement:
     """No isolation: the limits of `main` alone."""
 
     def prepare(self) -> None:
@@ -23,7 +23,7 @@ class Level:
         """Give up all that a handler must not have. Nothing of it comes back. Raises `OSError`."""
 
 
-class ForkingLevel(Level, ABC):
+class ForkedConfinement(Confinement, ABC):
     """A level whose workers are forked from a template."""
 
     def __init__(self, machine: str) -> None:
