@@ -20,8 +20,6 @@ from ..limits import SandboxLimits
 from .level import Command, Level, Role, python
 
 _ROOT = "/proc/self/cwd/root"
-
-
 # By which root becomes another user, and ends processes of another user.
 _RIGHTS = {"KILL": 5, "SETGID": 6, "SETUID": 7}
 
@@ -36,13 +34,14 @@ class BareProcess(Level):
     )
 
     def command(self, role: Role, limits: SandboxLimits) -> Command:
+        folder = interpreter.snapshot().parent
         if os.getuid() == 0 and (missing := _missing_rights()):
             raise self.unavailable(f"root has no capability {', '.join(missing)} here")
         return Command(
             python(f"{_ROOT}{interpreter.executable()}", "process", role, limits, f"{_ROOT}/treaty"),
             # Without TZ, C reads the host's time zone. In a namespace there is none.
             environment={"LD_LIBRARY_PATH": f"{_ROOT}/python/lib", "TZ": "UTC0"},
-            folder=str(interpreter.snapshot().parent),
+            folder=str(folder),
         )
 
 
