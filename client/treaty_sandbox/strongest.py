@@ -30,8 +30,8 @@ class StrongestLevel:
         self.lacks: dict[Isolation, Unavailable] = {}
         """Why the levels before the chosen one do not start here."""
         self._levels, self._limits = levels, limits
+        self._starters = [starter(level_of(isolation), limits) for isolation in levels]
         self._chosen: Starter | None = None
-        self._tried: Starter | None = None
         self._is_closed = False
         # The first start decides. Others that begin meanwhile wait for it, or each would fail at the same levels.
         self._turn = asyncio.Lock()
@@ -52,26 +52,23 @@ class StrongestLevel:
     async def close(self) -> None:
         """End what belongs to no worker, a start that is under way too."""
         self._is_closed = True
-        for used in (self._chosen, self._tried):
-            if used is not None:
-                await used.close()
+        for each in self._starters:
+            await each.close()
 
     async def _choose(self) -> WorkerProcess:
         self.lacks.clear()
-        for isolation in self._levels:
-            self._tried = starter(level_of(isolation), self._limits)
+        for tried in self._starters:
             try:
-                worker = await WorkerProcess.start(self._tried, self._limits)
+                worker = await WorkerProcess.start(tried, self._limits)
             except Unavailable as error:
-                await self._tried.close()
                 # Not after `close`, which ends a start at any level.
                 if error.code not in _LACKS or self._is_closed:
                     raise
-                self.lacks[isolation] = error
+                self.lacks[tried.level.name] = error
             else:
-                self._chosen = self._tried
+                self._chosen = tried
                 for stronger, lack in self.lacks.items():
-                    _log.info("Workers run at the level %s, because %s is not to be had: %s", isolation, stronger, lack)
+                    _log.info("Workers run at the level %s, because %s is not to be had: %s", tried.level.name, stronger, lack)
                 return worker
         raise self._unavailable()
 
