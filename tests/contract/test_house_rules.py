@@ -42,7 +42,7 @@ LINES = {
     "treaty_handler": 1_600,
     "treaty_handoff": 4_000,
     "treaty_io": 4_900,
-    "treaty_mcp": 2_200,
+    "treaty_mcp": 2_250,
     "treaty_registry": 31_250,
     "treaty_routing": 800,
     "treaty_sandbox": 6_100,
