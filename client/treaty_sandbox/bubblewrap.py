@@ -88,7 +88,7 @@ def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = Fal
     if isolation == "none":
         if sys.platform == "win32":
             interpreter.require_platform()  # a worker's descriptor 0 is a socket, and it limits itself
-        paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
+        paths = (str(interpreter.package_folder(name).parent) for name in interpreter.packages())
         return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
     bwrap, root = find_bubblewrap(), interpreter.snapshot()
     mode, capabilities = ("template", _OF_A_TEMPLATE) if template else ("sandbox", ())

@@ -4,7 +4,7 @@
     /python/lib/libc.so.6 …              the shared libraries that a worker has mapped when it restricts itself
     /python/lib/python3.11/os.pyc …      the standard library, compiled
     /python/lib/python3.11/lib-dynload   its native modules, as far as a worker has mapped them
-    /treaty                              `worker`, `treaty_handler` and `msgspec`, compiled
+    /treaty                              `worker`, `treaty_handler`, `msgspec` and, where it is installed, `wasmtime`, compiled
     /lib64/ld-linux-x86-64.so.2          the loader, where the interpreter looks for it
 
 It has no other files of the host: no installed package, no configuration of the host's Python (`_sysconfigdata`,
@@ -45,6 +45,7 @@ from typing import Any
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 from treaty_io.codes import SandboxCode
+from treaty_io.extras import has_wasm
 from treaty_io.platforms import require_linux
 
 from .worker import framing
@@ -68,8 +69,9 @@ _LEFT_OUT_PREFIXES = ("_sysconfigdata", "config-")
 # Prints the files that the dynamic linker has mapped when a worker is ready for its first handler, one on each line.
 _PROBE = """
 import sys; sys.modules["_hashlib"] = None; sys.path += sys.argv[1:]
-from worker import template
+from worker import template, wasm
 from worker.main import map_native_code
+wasm.Engine.prepare()
 map_native_code()
 import ctypes
 class Info(ctypes.Structure):
@@ -183,7 +185,7 @@ def _fill(root: Path) -> None:
     # Compiled here by the host's interpreter, because workers have no writable folder for a bytecode cache.
     for module in _modules(library):
         _compile(library / module, root, f"{inside}/{module}")
-    for name in ("worker", "treaty_handler", "msgspec"):
+    for name in packages():
         package = package_folder(name)
         for module in _modules(package):
             _compile(package / module, root, f"/treaty/{name}/{module}")
@@ -192,8 +194,8 @@ def _fill(root: Path) -> None:
     for path in _mapped():
         if path.is_relative_to(library):
             _copy(path, root, f"{inside}/{path.relative_to(library)}")
-        elif path.is_relative_to(package_folder("msgspec")):
-            _copy(path, root, f"/treaty/msgspec/{path.name}")
+        elif name := next((name for name in packages() if path.is_relative_to(package_folder(name))), None):
+            _copy(path, root, f"/treaty/{name}/{path.relative_to(package_folder(name))}")
         else:
             _copy(path, root, str(path) if path.name.startswith("ld-") else f"/python/lib/{path.name}")
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
@@ -202,7 +204,7 @@ def _fill(root: Path) -> None:
 
 def _mapped() -> list[Path]:
     """Return the shared objects that a worker maps, by the names that the dynamic linker used."""
-    paths = [str(folder.parent) for folder in map(package_folder, ("worker", "treaty_handler", "msgspec"))]
+    paths = [str(folder.parent) for folder in map(package_folder, packages())]
     completed = subprocess.run(  # noqa: S603
         [_interpreter(), "-I", "-S", "-c", _PROBE, *paths],
         capture_output=True,
@@ -279,7 +281,8 @@ def _private() -> tuple[bytes, ...]:
 
 def _digest() -> str:
     """Return the name of a snapshot: a digest of everything that determines its content."""
-    binaries = [_interpreter(), _standard_library() / "os.py", Path("/etc/ld.so.cache"), *package_folder("msgspec").glob("*.so")]
+    binaries = [_interpreter(), _standard_library() / "os.py", Path("/etc/ld.so.cache")]
+    binaries += [path for name in packages() for path in sorted(package_folder(name).rglob("*.so"))]
     sources = [path for name in ("worker", "treaty_handler") for path in sorted(package_folder(name).glob("*.py"))]
     made_from: Mapping[str, object] = {
         "format": _FORMAT,
@@ -342,6 +345,11 @@ def _interpreter() -> Path:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def packages() -> tuple[str, ...]:
+    """Return the packages that a worker sees beside the standard library."""
+    return ("worker", "treaty_handler", "msgspec", *(("wasmtime",) if has_wasm() else ()))
 
 
 def package_folder(name: str) -> Path:

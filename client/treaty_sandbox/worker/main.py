@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from . import framing, importer, seccomp
+from . import framing, importer, seccomp, wasm
 
 if typing.TYPE_CHECKING:
     from treaty_handler import Handler, Session
@@ -61,13 +61,17 @@ class _WrongType(Exception):
 class Server:
     """Answer the requests of `framing` for one handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: wasm.Engine | None = None) -> None:
+        """Load nothing. `engine`: of WebAssembly, where it is installed."""
+        self._engine = engine
         self._handler: Handler | None = None
         self._sessions: dict[int, Session] = {}
         self._requests: dict[str, Callable[..., _Parts]] = {
             "batch": self._batch,
             "compile": self._compile,
+            "compile-wasm": self._compile_wasm,
             "load": self._load,
+            "load-wasm": self._load_wasm,
             "open": self._open,
             "event": self._event,
             "snapshot": self._snapshot,
@@ -101,6 +105,18 @@ class Server:
 
     def _compile(self, sources: msgspec.Raw) -> _Parts:
         return "code", importer.compile_package(framing.decode_any(sources))
+
+    def _compile_wasm(self, module: msgspec.Raw) -> _Parts:
+        return "code", self._runtime().compile(framing.decode_any(module))
+
+    def _load_wasm(self, code: msgspec.Raw) -> _Parts:
+        try:
+            handler = wasm.WasmHandler(self._runtime(), framing.decode_any(code))
+        except ValueError as error:
+            return "failed", "code", _describe(error)
+        for name in ("open", "event", "snapshot", "copy", "close", "encode", "decode", "validate"):
+            self._requests[name] = getattr(handler, name)
+        return ("done",)
 
     def _load(self, code: msgspec.Raw, data: msgspec.Raw, module: msgspec.Raw, attribute: msgspec.Raw) -> _Parts:
         try:
@@ -161,6 +177,10 @@ class Server:
         issues = self._loaded().validate(framing.decode_any(message), framing.decode_any(sender))
         return "issues", [_typed(issue, str) for issue in issues]
 
+    def _runtime(self) -> wasm.Engine:
+        assert self._engine is not None, "the host asks only where wasmtime is installed"
+        return self._engine
+
     def _loaded(self) -> Handler:
         assert self._handler is not None, "the host loads before it opens"
         return self._handler
@@ -171,6 +191,8 @@ def _failed(error: BaseException) -> _Parts:
     match error:
         case MemoryError():
             return "failed", "memory", ""
+        case wasm.OutOfFuel():
+            return "failed", "fuel", ""
         case SyntaxError():
             return "failed", "syntax", _describe(error)
         case _Rejected():
@@ -250,6 +272,7 @@ def _write_frame(frame: bytes) -> None:
 def main() -> None:
     """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
     mode, memory, cpu = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    engine = wasm.Engine.prepare()  # from the host's packages, and before the filter
     if mode == "template":
         from . import template
     # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
@@ -257,16 +280,16 @@ def main() -> None:
     sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
     map_native_code()  # the filter forbids it later
     if mode == "template":
-        template.run(lambda: serve("sandbox", memory, cpu))
+        template.run(lambda: serve("sandbox", memory, cpu, engine))
     else:
-        serve(mode, memory, cpu)
+        serve(mode, memory, cpu, engine)
     os._exit(0)
 
 
-def serve(mode: str, memory: int, cpu: int) -> None:
+def serve(mode: str, memory: int, cpu: int, engine: wasm.Engine | None) -> None:
     """Restrict this process, then answer requests until the host closes the pipe."""
     _harden(mode, memory, cpu)
-    server = Server()
+    server = Server(engine)
     # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))
     while (payload := _read_frame()) is not None:
