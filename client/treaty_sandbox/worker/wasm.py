@@ -82,9 +82,9 @@ class Engine:
         config.native_unwind_info = False
         config.cranelift_nan_canonicalization = True
         config.max_wasm_stack = _MAX_STACK
-        # The other allocator takes 35 s for a function of 10 KB with 128 loops and 1,000 variables; this one 0.1.
-        config.cranelift_opt_level = "none"
-        config.cranelift_flag_set("regalloc_algorithm", "single_pass")
+        # Compiled code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many
+        # loops and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
+        config.cranelift_opt_level = "speed"
         for feature in _OFF:
             setattr(config, f"wasm_{feature}", False)
         self._engine = library.Engine(config)

@@ -37,12 +37,15 @@ MAX_TABLE = 4_096
 # Of one function, with its parameters.
 MAX_LOCALS = 512
 MAX_PARAMETERS = 32
-MAX_BODY = 128 * 1024
-MAX_BLOCKS = 4_096
-# A compiler may keep each variable at each block: the number of blocks times that of variables, for all functions together.
-MAX_PLACES = 262_144
-# Calls, and targets of branches, of all functions together. Each becomes up to 300 bytes of compiled code.
-MAX_BRANCHES = 32_768
+MAX_BODY = 64 * 1024
+MAX_DEPTH = 4_096
+MAX_BRANCHES = 4_096
+# Of a function: its variables times its places, at each of which a compiler may move each of them. A loop is 8 places, because code
+# that follows it may change what it begins with; another block or a target of a branch is 1.
+MAX_WEIGHT = 262_144
+# Of all functions together.
+MAX_WEIGHTS = 524_288
+MAX_CALLS = 32_768
 MAX_NAME = 64
 MAX_CUSTOM = 4_096
 
@@ -81,7 +84,8 @@ _PLAIN = re.compile(
 )
 _BLOCK_TYPE = re.compile(rb"[\x40\x7c-\x7f]|" + _U32, re.DOTALL)
 _CONSTANT = re.compile(rb"(?:\x41" + _U32 + rb"|\x42" + _U64 + rb"|\x43.{4}|\x44.{8}|\x23" + _U32 + rb")\x0b", re.DOTALL)
-_BLOCKS, _ELSE, _END, _BRANCHES, _TABLE_BRANCH, _CALL, _INDIRECT = (0x02, 0x03, 0x04), 0x05, 0x0B, (0x0C, 0x0D), 0x0E, 0x10, 0x11
+_LOOP, _BLOCKS, _ELSE, _END = 0x03, (0x02, 0x03, 0x04), 0x05, 0x0B
+_BRANCHES, _TABLE_BRANCH, _CALL, _INDIRECT = (0x0C, 0x0D), 0x0E, 0x10, 0x11
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,20 +303,21 @@ def _check_data(reader: _Reader) -> None:
 def _check_code(reader: _Reader, kinds: list[_Signature]) -> None:
     if (reader.number(MAX_FUNCTIONS, "functions") if reader.at < reader.end else 0) != len(kinds):
         raise _malformed("the numbers of functions and of their bodies differ")
-    places, branches = MAX_PLACES, MAX_BRANCHES
+    weights = calls = 0
     for kind in kinds:
         size = reader.number(MAX_BODY, "bytes in a function")
         body = _Reader(reader.data, reader.at, reader.at + size)
         reader.skip(size)
         variables = _variables(body, len(kind.parameters))
-        blocks, taken = _check_body(body, branches)
-        branches -= taken
-        places -= blocks * variables
-        if places < 0:
+        places, called = _check_body(body)
+        weight = places * (variables + 1)
+        weights, calls = weights + weight, calls + called
+        if weight > MAX_WEIGHT or weights > MAX_WEIGHTS or calls > MAX_CALLS:
             raise TooLarge(
                 HandlerCode.PACKAGE,
-                f"{MODULE_NAME} has more than {MAX_PLACES} variables at the blocks of its functions together.",
-                fix="Divide the functions that have most of both.",
+                f"{MODULE_NAME} is too costly to compile: a function weighs at most {MAX_WEIGHT}, all at most {MAX_WEIGHTS}, with at"
+                f" most {MAX_CALLS} calls.",
+                fix="Divide the functions that have most loops and variables.",
             )
     reader.finish()
 
@@ -329,39 +334,42 @@ def _variables(body: _Reader, parameters: int) -> int:
     return variables
 
 
-def _check_body(body: _Reader, left: int) -> tuple[int, int]:
-    """Return the numbers of blocks, and of branches and calls. `left`: how many branches and calls are allowed."""
-    depth, blocks, branches = 1, 0, 0
+def _check_body(body: _Reader) -> tuple[int, int]:
+    """Return the numbers of places and of calls."""
+    depth, places, branches, calls = 1, 0, 0, 0
     while depth:
         body.match(_PLAIN, "an instruction")
         operation = body.byte()
         if operation == _END:
             depth -= 1
         elif operation in _BLOCKS:
-            depth, blocks = depth + 1, blocks + 1
+            depth, places = depth + 1, places + (8 if operation == _LOOP else 1)
             body.match(_BLOCK_TYPE, "the type of a block")
         elif operation == _ELSE:
-            blocks += 1
-        elif operation in _BRANCHES or operation == _CALL:
+            places += 1
+        elif operation in _BRANCHES:
             branches += 1
-            body.number(0xFFFFFFFF, "functions or blocks")
-        elif operation == _INDIRECT:
-            branches += 1
-            body.number(0xFFFFFFFF, "types")
-            body.number(0, "tables before one that a call uses")
+            body.number(0xFFFFFFFF, "blocks")
         elif operation == _TABLE_BRANCH:
-            count = body.number(max(left - branches, 0), "branches and calls") + 1
+            count = body.number(MAX_BRANCHES, "branches in a function") + 1
             branches += count
             for _ in range(count):
                 body.match(_LEB, "the target of a branch")
+        elif operation == _CALL:
+            calls += 1
+            body.number(0xFFFFFFFF, "functions")
+        elif operation == _INDIRECT:
+            calls += 1
+            body.number(0xFFFFFFFF, "types")
+            body.number(0, "tables before one that a call uses")
         else:
             raise _malformed(f"the instruction {operation:#04x} is none that a handler may have")
-        if blocks > MAX_BLOCKS:
-            raise TooLarge(HandlerCode.PACKAGE, f"A function of {MODULE_NAME} has more than {MAX_BLOCKS} blocks.")
-        if branches > left:
-            raise TooLarge(HandlerCode.PACKAGE, f"{MODULE_NAME} has more than {MAX_BRANCHES} branches and calls.")
+        if max(branches, calls) > MAX_BRANCHES or depth > MAX_DEPTH:
+            raise TooLarge(
+                HandlerCode.PACKAGE, f"A function of {MODULE_NAME} has more than {MAX_BRANCHES} branches or calls, or is nested deeper."
+            )
     body.finish()
-    return blocks, branches
+    return places + branches, calls
 
 
 def _malformed(fault: str) -> Malformed:

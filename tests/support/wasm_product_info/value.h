@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum kind { NIL, BOOLEAN, INTEGER, NUMBER, TEXT, BYTES, LIST, MAP };
 
@@ -39,7 +40,8 @@ struct member {
 void empty_arena(void);
 void *allocate_in_arena(size_t size);
 
-struct text text_of(const char *literal);
+/* Inline, so that the size of a literal is a constant. */
+static inline struct text text_of(const char *literal) { return (struct text){literal, strlen(literal)}; }
 bool equal(struct text one, struct text other);
 /* Return the texts one after the other. The list ends with an empty one. */
 struct text joined(const struct text *texts);
@@ -52,10 +54,11 @@ struct value bytes(struct text value);
 struct value list(void);
 struct value map(void);
 struct value *append(struct value *list, struct value item);
-struct value *set(struct value *map, const char *name, struct value item);
 struct value *set_named(struct value *map, struct text name, struct value item);
+static inline struct value *set(struct value *map, const char *name, struct value item) { return set_named(map, text_of(name), item); }
 /* Return a member of a map, or NULL. Any other kind of value has none. */
-const struct value *get(const struct value *map, const char *name);
+const struct value *get_named(const struct value *map, struct text name);
+static inline const struct value *get(const struct value *map, const char *name) { return get_named(map, text_of(name)); }
 bool is_text(const struct value *value);
 
 /* Read one value at *at. Return false if it is no value that JSON has, or does not end before `end`. */
