@@ -194,8 +194,8 @@ def _fill(root: Path) -> None:
     for path in _mapped():
         if path.is_relative_to(library):
             _copy(path, root, f"{inside}/{path.relative_to(library)}")
-        elif name := next((name for name in packages() if path.is_relative_to(package_folder(name))), None):
-            _copy(path, root, f"/treaty/{name}/{path.relative_to(package_folder(name))}")
+        elif own := next((name for name in packages() if path.is_relative_to(package_folder(name))), None):
+            _copy(path, root, f"/treaty/{own}/{path.relative_to(package_folder(own))}")
         else:
             _copy(path, root, str(path) if path.name.startswith("ld-") else f"/python/lib/{path.name}")
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):

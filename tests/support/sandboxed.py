@@ -71,4 +71,6 @@ def wasm_product_info(version: str) -> Project:
 @cache
 def wasm_package(version: str) -> HandlerPackage:
     """The wheel of that."""
-    return read_wheel(*wasm_product_info(version).build_wheel(f"https://registry.example/protocols/example.com/product-info/{version}"))
+    return read_wheel(
+        *wasm_product_info(version).build_wheel(f"https://registry.example/protocols/example.com/product-info/{version}")
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 HEADER = b"\0asm\1\0\0\0"
 I32, I64 = b"\x7f", b"\x7e"
@@ -16,6 +17,26 @@ def leb(value: int, *, size: int = 1) -> bytes:
         encoded.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes([*encoded, value])
+
+
+def signed(value: int) -> bytes:
+    """Return a signed LEB128."""
+    encoded = bytearray()
+    while not -0x40 <= value < 0x40:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*encoded, value & 0x7F])
+
+
+def number(value: int) -> bytes:
+    """Return the instruction for a constant of 32 bits."""
+    return b"\x41" + signed(value)
+
+
+def place(begin: int, size: int) -> bytes:
+    """Return the instruction for the result of `handle`."""
+    packed = begin << 32 | size
+    return b"\x42" + signed(packed - (packed >> 63 << 64))
 
 
 def vector(items: Sequence[bytes]) -> bytes:
@@ -80,3 +101,18 @@ def handler(
             *(section(7, vector(exports)), before_code, section(10, vector([allocate, handle, *more])), after),
         )
     )
+
+
+def replying(reply: bytes, opened: bytes = b"", *, before: bytes = b"", **parts: Any) -> bytes:
+    """Return a module that answers `open` with "done" and all else with `reply`, after the instructions `before`.
+
+    `opened`: instructions in the place of the first answer.
+    """
+    done = b"\x91\xa4done"
+    # The second letter of the request's kind: `open` alone has a p there.
+    is_open = b"\x20\x00\x2d\x00\x03" + number(ord("p")) + b"\x46"
+    handle = is_open + b"\x04\x7e" + (opened or place(16, len(done))) + b"\x05" + before + place(64, len(reply)) + b"\x0b"
+    data = [b"\x00" + number(16) + END + sized(done), b"\x00" + number(64) + END + sized(reply)]
+    # The request has a place behind the reply.
+    allocate = body(number(64 + len(reply) + 7 & ~7))
+    return handler(allocate=allocate, handle=body(handle), after=section(11, vector(data)), **parts)

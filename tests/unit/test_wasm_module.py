@@ -171,5 +171,3 @@ def test_a_name_of_another_runtime_than_the_manifests() -> None:
         with pytest.raises(TreatyError) as caught:
             read_wheel(name, wheel)
         assert rejection(caught.value, expected) == expected
-
-

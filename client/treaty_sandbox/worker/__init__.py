@@ -6,6 +6,6 @@
     importer  import a handler package from memory
     seccomp   the filter of system calls
 
-The host mounts this folder, `treaty_handler`, `msgspec` and, where it is installed, `wasmtime` beside the standard library and starts `main.main`. The sandbox holds
-no other part of Treaty, so these modules import no other part.
+The host mounts this folder, `treaty_handler`, `msgspec` and, where it is installed, `wasmtime` beside the standard library and
+starts `main.main`. The sandbox holds no other part of Treaty, so these modules import no other part.
 """

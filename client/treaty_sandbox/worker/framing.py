@@ -26,9 +26,10 @@ Fields are a map by field name; bytes are MessagePack bin, `error` is a map or n
 
     00 00 00 21 92 a7 65 66 66 65 63 74 73 91 92 a3 65 6e 64 81 a6 73 74 61 74 75 73 a9 63 6f 6d 70 6c 65 74 65 64
 
-Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `fuel` (of a WebAssembly module), `syntax`, `code` (unreadable code
-bytes), `rejected` (the handler raised `ValueError` for a message that it cannot encode or decode), `type` (it returned a value
-of a wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session is unchanged).
+Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `fuel` (of a WebAssembly module),
+`syntax`, `code` (unreadable code bytes), `rejected` (the handler raised `ValueError` for a message that it cannot encode or
+decode), `type` (it returned a value of a wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session
+is unchanged).
 
 The worker trusts the host. The host does not trust the worker, because a handler can write to the socket itself. So a reply is
 decoded under a cap of bytes and a cap of values (65,536, names of maps included) and strictly by type. A frame without a request

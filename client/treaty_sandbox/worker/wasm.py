@@ -16,12 +16,13 @@ Requests and replies are payloads of `framing` without the number of the session
     ["validate", message, sender]           ["issues", [text, …]]
     (any of them)                           ["failed", reason, text]
 
-The last three are given to an instance without a session, one for each. Reasons are `rejected` (of `encode` and `decode`), `unmovable`
-(of `copy`), and `raised`. A reply may stand where the request did; it is read before the next call.
+The last three are given to an instance without a session, one for each. Reasons are `rejected` (of `encode` and `decode`),
+`unmovable` (of `copy`), and `raised`. A reply may stand where the request did; it is read before the next call.
 
-The runtime is wasmtime's interpreter (`pulley64`), because the filter forbids executable memory, and because a fault of a compiler for
-it is no way out: the code that it makes has no address of this process. A module has no clock, no randomness and no imports, NaNs are
-canonical, and fuel and memory are counted, so each run of a session gives the same effects on every machine.
+The runtime is wasmtime's interpreter (`pulley64`), because the filter forbids executable memory. So a fault of the compiler makes
+no machine code that runs; a fault of the interpreter is inside the sandbox, as each of a Python handler. A module has no clock, no
+randomness and no imports, NaNs are canonical, and fuel and memory are counted, so each run of a session has the same effects on
+every machine.
 
 The library must be mapped and its thread made known to it before the filter is installed: `Engine.prepare`.
 """
@@ -42,8 +43,8 @@ SETTINGS = 1
 """The number of these settings. A change of them makes compiled modules of former settings unusable."""
 MAX_MEMORY = 16 * 1024 * 1024
 MAX_TABLE = 4_096
-FUEL = 200_000_000
-"""Instructions, about, that one request may run. Half of the processor time that a host gives an event, or less."""
+FUEL = 50_000_000
+"""Instructions, about, that one request may run: half a second of a processor, a quarter of the time of an event."""
 # Interpreted calls are this deep at most; the stack is of the module and not of this process.
 _MAX_STACK = 512 * 1024
 # The host reads no longer replies.
@@ -82,8 +83,8 @@ class Engine:
         config.native_unwind_info = False
         config.cranelift_nan_canonicalization = True
         config.max_wasm_stack = _MAX_STACK
-        # Compiled code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many
-        # loops and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
+        # Code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many loops
+        # and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
         config.cranelift_opt_level = "speed"
         for feature in _OFF:
             setattr(config, f"wasm_{feature}", False)
@@ -236,5 +237,6 @@ class WasmHandler:
 
 
 def _line(error: Exception) -> str:
-    """Return the end of an error's text, which names the cause, in one line."""
-    return " ".join(str(error).split())[-_MAX_TEXT:]
+    """Return the cause that an error's text names last, in one line."""
+    text = " ".join(str(error).split())
+    return text.rpartition("wasm trap: ")[2].removesuffix("; see Module::new documentation")[-_MAX_TEXT:]

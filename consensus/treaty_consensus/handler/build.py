@@ -39,8 +39,8 @@ class HandlerMetadata:
 def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
     """Return file name and bytes of the wheel. The result has passed `read_wheel`.
 
-    `sources`: path inside the package (`__init__.py`, `handler.wasm`, …) → content, without the manifest. Empty if the manifest has
-    `messages`.
+    `sources`: path inside the package (`__init__.py`, `handler.wasm`, …) → content, without the manifest. Empty if the
+    manifest has `messages`.
 
     Raises the errors of `read_wheel`, so every refusal names its rule before the package is published.
     """

@@ -366,7 +366,8 @@ def _check_body(body: _Reader) -> tuple[int, int]:
             raise _malformed(f"the instruction {operation:#04x} is none that a handler may have")
         if max(branches, calls) > MAX_BRANCHES or depth > MAX_DEPTH:
             raise TooLarge(
-                HandlerCode.PACKAGE, f"A function of {MODULE_NAME} has more than {MAX_BRANCHES} branches or calls, or is nested deeper."
+                HandlerCode.PACKAGE,
+                f"A function of {MODULE_NAME} has more than {MAX_BRANCHES} branches or calls, or is nested deeper.",
             )
     body.finish()
     return places + branches, calls
