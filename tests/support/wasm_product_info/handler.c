@@ -2,7 +2,7 @@
 
    The same behaviour as the handler in Python beside it. An instance is one session. Build it with
 
-       zig cc -target wasm32-wasi -mexec-model=reactor -Os -Wl,--strip-all -Wl,-z,stack-size=131072 -o handler.wasm handler.c value.c */
+       zig cc -target wasm32-wasi -mcpu=generic+bulk_memory+bulk_memory_opt -mexec-model=reactor -O2 -Wl,--strip-all -Wl,-z,stack-size=131072 -o handler.wasm handler.c value.c */
 
 #include "sha256.h"
 #include "value.h"
@@ -12,7 +12,7 @@
 
 #define EXPORT(name) __attribute__((export_name(name)))
 
-enum { OK = 200, MAX_OPEN = 256, TIMEOUT = 15, MAX_WAITING = 4096, MAX_STATE = 64 * 1024, MAX_FAILURE = 500 };
+enum { OK = 200, MAX_OPEN = 256, TIMEOUT = 15, MAX_WAITING = 4096, MAX_STATE = 96 * 1024, MAX_FAILURE = 500 };
 
 static const char *const REQUIRED[] = {"productId", "productName", "productDescription", "price", "currency"};
 static const char *const WANTED[] = {"productId", "productName"};
@@ -20,7 +20,8 @@ static const char *const WANTED[] = {"productId", "productName"};
 static const int CODES[] = {400, 401, 403, 404, 410, 429, 500, 502, 503, 504};
 #define COUNT(table) (sizeof table / sizeof *table)
 
-/* The state: how many were made, and the pairs of a call and a messageId that are open. */
+/* The state: how many were made, and the pairs of a call and a messageId that are open. Half of the room for texts is used at most,
+   because JSON may need two bytes for one. */
 static bool is_requester;
 static char peer[2049], seed[65];
 static int64_t made;
@@ -183,12 +184,16 @@ static struct text cut(struct text text, size_t characters) {
     return text;
 }
 
-static void fail(struct value *effects, struct pair *pair, int64_t code, struct text message) {
+static void fail_call(struct value *effects, struct text call, int64_t code, struct text message) {
     struct value *fields = effect(effects, "return");
-    set(fields, "call", text(forget(pair).call));
+    set(fields, "call", text(call));
     struct value *error = set(fields, "error", map());
     set(error, "code", integer(code));
     set(error, "message", text(cut(message, MAX_FAILURE)));
+}
+
+static void fail(struct value *effects, struct pair *pair, int64_t code, struct text message) {
+    fail_call(effects, forget(pair).call, code, message);
 }
 
 static void answer(struct value *effects, struct text message_id, int64_t code, struct text words, struct value product) {
@@ -219,7 +224,7 @@ static void received_by_provider(struct value *effects, const struct value *mess
     struct value issues = request_issues(message);
     if (issues.members.count)
         return answer(effects, id->text, 400, sentences("", &issues), nil());
-    /* 128 bytes a pair: the texts of all that are open fit into a snapshot. */
+    /* So that a snapshot, in which each pair has six more bytes, has the 64 KiB that the host keeps. */
     if (open_count >= MAX_OPEN || kept_size + id->text.size > MAX_STATE / 2)
         return answer(effects, id->text, 429, text_of("256 requests are open already."), nil());
     char call[24];
@@ -246,6 +251,8 @@ static void result(struct value *effects, const struct value *fields) {
 static void call(struct value *effects, const struct value *fields) {
     char source[96], id[17];
     uint32_t digest[8];
+    if (open_count == MAX_WAITING || kept_size + get(fields, "call")->text.size + sizeof id > MAX_STATE / 2)
+        return fail_call(effects, get(fields, "call")->text, 503, text_of("Too many requests are open."));
     int size = snprintf(source, sizeof source, "%s/%lld", seed, (long long)++made);
     sha256(source, (size_t)size, digest);
     snprintf(id, sizeof id, "%08x%08x", (unsigned)digest[0], (unsigned)digest[1]);
@@ -310,10 +317,12 @@ static void event(struct value *reply, const struct value *tag, const struct val
     if (is(tag, "timer") && is_requester)
         return fail(effects, pair_of(get(fields, "name")->text, false), 504, text_of("No answer came within 15 seconds."));
     if (is(tag, "peerlost")) {
-        bool is_failed = open_count > 0;
-        while (is_requester && open_count)
-            fail(effects, open, 503, text_of("The provider is gone."));
-        return end(effects, is_failed);
+        for (size_t i = 0; is_requester && i < open_count; i++)
+            fail_call(effects, open[i].call, 503, text_of("The provider is gone."));
+        end(effects, open_count > 0);
+        if (is_requester)
+            open_count = kept_size = 0;
+        return;
     }
     if (is(tag, "close"))
         end(effects, false);
