@@ -58,6 +58,7 @@ def test_modules_of_compilers_and_every_instruction_pass() -> None:
     check_module(handler([body(every, locals=[(1, I32)])]))
 
 
+@pytest.mark.threat(463)
 @pytest.mark.parametrize(
     ("module", "expected"),
     [

@@ -46,9 +46,9 @@ MAX_TABLE = 4_096
 FUEL = 50_000_000
 """Instructions, about, that one request may run: half a second of a processor, a quarter of the time of an event."""
 # Interpreted calls are this deep at most; the stack is of the module and not of this process.
-_MAX_STACK = 512 * 1024
+MAX_STACK = 512 * 1024
 # The host reads no longer replies.
-_MAX_REPLY = 4 * 1024 * 1024
+MAX_REPLY = 4 * 1024 * 1024
 _MAX_TEXT = 2_000
 _REASONS = ("rejected", "unmovable")
 _OFF = (
@@ -82,7 +82,7 @@ class Engine:
         config.memory_init_cow = False  # it would need a file in memory
         config.native_unwind_info = False
         config.cranelift_nan_canonicalization = True
-        config.max_wasm_stack = _MAX_STACK
+        config.max_wasm_stack = MAX_STACK
         # Code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many loops
         # and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
         config.cranelift_opt_level = "speed"
@@ -180,7 +180,7 @@ class Instance:
                 raise OutOfFuel from trap
             raise ValueError(_line(trap)) from trap
         begin, size = packed >> 32, packed & 0xFFFFFFFF
-        if size > _MAX_REPLY or begin + size > self._memory.data_len(store):
+        if size > MAX_REPLY or begin + size > self._memory.data_len(store):
             raise ValueError("handle returned a place beyond the memory, or more than 4 MiB")
         return bytes(self._memory.read(store, begin, begin + size))
 

@@ -2,7 +2,8 @@
 
    The same behaviour as the handler in Python beside it. An instance is one session. Build it with
 
-       zig cc -target wasm32-wasi -mcpu=generic+bulk_memory+bulk_memory_opt -mexec-model=reactor -O2 -Wl,--strip-all -Wl,-z,stack-size=131072 -o handler.wasm handler.c value.c */
+       zig cc -target wasm32-wasi -mcpu=generic+bulk_memory+bulk_memory_opt -mexec-model=reactor -O2 \
+           -Wl,--strip-all -Wl,-z,stack-size=131072 -o handler.wasm handler.c value.c */
 
 #include "sha256.h"
 #include "value.h"
