@@ -30,6 +30,7 @@ The library must be mapped and its thread made known to it before the filter is 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import typing
 
 import msgspec
@@ -129,6 +130,37 @@ class Engine:
         return store
 
 
+class _Function:
+    """An export that takes and returns integers.
+
+    The library's own call asks for the function's types each time, which takes 25 us of an event; this one takes 4.
+    """
+
+    def __init__(self, engine: Engine, store: wasmtime.Store, function: wasmtime.Func, parameters: int) -> None:
+        """Prepare calls. `parameters`: how many of 32 bits it takes."""
+        self._library, self._ffi, self._context = engine.library, engine.library._ffi, store._context()
+        self._function = ctypes.byref(function._func)
+        self._parameters, self._results = (self._ffi.wasmtime_val_t * parameters)(), (self._ffi.wasmtime_val_t * 1)()
+        for value in self._parameters:
+            value.kind = self._ffi.WASMTIME_I32
+
+    def __call__(self, *values: int) -> int:
+        """Return the result, without its sign. Raises `wasmtime.Trap`."""
+        for parameter, value in zip(self._parameters, values, strict=True):
+            parameter.of.i32 = value
+        trap = ctypes.POINTER(self._ffi.wasm_trap_t)()
+        sizes = len(self._parameters), len(self._results)
+        error = self._ffi.wasmtime_func_call(
+            self._context, self._function, self._parameters, sizes[0], self._results, sizes[1], ctypes.byref(trap)
+        )
+        if trap:
+            raise self._library.Trap._from_ptr(trap)
+        if error:
+            raise self._library.WasmtimeError._from_ptr(error)
+        result = self._results[0]
+        return result.of.i32 & 0xFFFFFFFF if result.kind == self._ffi.WASMTIME_I32.value else result.of.i64 & 0xFFFFFFFFFFFFFFFF
+
+
 class Instance:
     """Run one session of a module."""
 
@@ -139,7 +171,9 @@ class Instance:
             exports = engine.library.Instance(self._store, module, []).exports(self._store)
         except (engine.library.WasmtimeError, engine.library.Trap) as error:
             raise ValueError(_line(error)) from error
-        self._memory, self._allocate, self._handle = exports["memory"], exports["allocate"], exports["handle"]
+        self._memory = exports["memory"]
+        self._allocate = _Function(engine, self._store, exports["allocate"], 1)
+        self._handle = _Function(engine, self._store, exports["handle"], 2)
         self._is_broken = False
 
     def ask(self, expected: str, *request: object) -> _Parts:
@@ -170,11 +204,11 @@ class Instance:
         store, library = self._store, self._engine.library
         store.set_fuel(FUEL)
         try:
-            begin = self._allocate(store, len(request)) & 0xFFFFFFFF
+            begin = self._allocate(len(request))
             if begin + len(request) > self._memory.data_len(store):
                 raise ValueError("allocate returned a place beyond the memory")
             self._memory.write(store, request, begin)
-            packed = self._handle(store, begin, len(request)) & 0xFFFFFFFFFFFFFFFF
+            packed = self._handle(begin, len(request))
         except library.Trap as trap:
             if trap.trap_code is library.TrapCode.OUT_OF_FUEL:
                 raise OutOfFuel from trap

@@ -30,7 +30,7 @@ void *allocate_in_arena(size_t size) {
 }
 
 bool equal(struct text one, struct text other) {
-    return one.size == other.size && memcmp(one.data, other.data, one.size) == 0;
+    return one.size == other.size && (one.size == 0 || (*one.data == *other.data && memcmp(one.data, other.data, one.size) == 0));
 }
 
 struct text joined(const struct text *texts) {
@@ -172,17 +172,31 @@ bool read_messagepack(const char **at, const char *end, struct value *value) { r
 
 static void put(const char *data, size_t size) {
     reserve(size);
-    memcpy(free_at, data, size);
+    /* A copy of the interpreter pays from some bytes on. */
+    if (size < 12)
+        for (size_t i = 0; i < size; i++)
+            free_at[i] = data[i];
+    else
+        memcpy(free_at, data, size);
     free_at += size;
 }
 
 static inline void put_text(const char *literal) { put(literal, strlen(literal)); }
 
 static void put_size(uint8_t first, uint64_t size, unsigned width) {
-    char encoded[9] = {(char)first};
-    for (unsigned i = 0; i < width; i++)
-        encoded[1 + i] = (char)(size >> 8 * (width - 1 - i));
-    put(encoded, 1 + width);
+    reserve(1 + width);
+    *free_at++ = (char)first;
+    while (width--)
+        *free_at++ = (char)(size >> 8 * width);
+}
+
+/* A text or bytes: short ones have a short header. */
+static void put_bytes(struct text text, bool is_text) {
+    if (text.size < 256)
+        put_size(is_text ? 0xD9 : 0xC4, text.size, 1);
+    else
+        put_size(is_text ? 0xDB : 0xC6, text.size, 4);
+    put(text.data, text.size);
 }
 
 static void put_value(const struct value *value) {
@@ -193,22 +207,24 @@ static void put_value(const struct value *value) {
     case BOOLEAN:
         return put_size(value->boolean ? 0xC3 : 0xC2, 0, 0);
     case INTEGER:
+        if (value->integer >= 0 && value->integer < 128)
+            return put_size((uint8_t)value->integer, 0, 0);
         return put_size(0xD3, (uint64_t)value->integer, 8);
     case NUMBER:
         memcpy(&bits, &value->number, sizeof bits);
         return put_size(0xCB, bits, 8);
     case TEXT:
     case BYTES:
-        put_size(value->kind == TEXT ? 0xDB : 0xC6, value->text.size, 4);
-        return put(value->text.data, value->text.size);
+        return put_bytes(value->text, value->kind == TEXT);
     case LIST:
     case MAP:
-        put_size(value->kind == LIST ? 0xDD : 0xDF, value->members.count, 4);
+        if (value->members.count < 16)
+            put_size((value->kind == LIST ? 0x90 : 0x80) | (uint8_t)value->members.count, 0, 0);
+        else
+            put_size(value->kind == LIST ? 0xDD : 0xDF, value->members.count, 4);
         for (const struct member *member = value->members.first; member; member = member->next) {
-            if (value->kind == MAP) {
-                put_size(0xDB, member->name.size, 4);
-                put(member->name.data, member->name.size);
-            }
+            if (value->kind == MAP)
+                put_bytes(member->name, true);
             put_value(&member->value);
         }
     }
@@ -315,13 +331,13 @@ struct reader {
 };
 
 static void skip_space(struct reader *reader) {
-    while (reader->at < reader->end && strchr(" \t\r\n", *reader->at) && *reader->at)
+    while (reader->at < reader->end && (*reader->at == ' ' || *reader->at == '\t' || *reader->at == '\r' || *reader->at == '\n'))
         reader->at++;
 }
 
 static inline bool take(struct reader *reader, const char *literal) {
     size_t size = strlen(literal);
-    if ((size_t)(reader->end - reader->at) < size || memcmp(reader->at, literal, size) != 0)
+    if ((size_t)(reader->end - reader->at) < size || *reader->at != *literal || (size > 1 && memcmp(reader->at, literal, size) != 0))
         return false;
     reader->at += size;
     return true;
@@ -447,6 +463,13 @@ static const char *read_json_number(struct reader *reader, struct value *value) 
 /* A table of names: comparing each with each would take a peer's large object too many instructions. */
 static bool has_name_twice(const struct value *map) {
     size_t room = 2;
+    if (map->members.count <= 8) {
+        for (const struct member *one = map->members.first; one; one = one->next)
+            for (const struct member *other = one->next; other; other = other->next)
+                if (equal(one->name, other->name))
+                    return true;
+        return false;
+    }
     while (room < 2 * map->members.count)
         room *= 2;
     const struct member **table = allocate_in_arena(room * sizeof *table);
