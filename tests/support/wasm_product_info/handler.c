@@ -228,9 +228,7 @@ static void received_by_provider(struct value *effects, const struct value *mess
     /* So that a snapshot, in which each pair has six more bytes, has the 64 KiB that the host keeps. */
     if (open_count >= MAX_OPEN || kept_size + id->text.size > MAX_STATE / 2)
         return answer(effects, id->text, 429, text_of("256 requests are open already."), nil());
-    char call[24];
-    snprintf(call, sizeof call, "%lld", (long long)++made);
-    remember(text_of(call), id->text);
+    remember(decimal(++made), id->text);
     struct value *fields = effect(effects, "invoke");
     set(fields, "call", text(open[open_count - 1].call));
     set(fields, "operation", text(text_of("getProductInfo")));
@@ -250,12 +248,12 @@ static void result(struct value *effects, const struct value *fields) {
 /* The requester */
 
 static void call(struct value *effects, const struct value *fields) {
-    char source[96], id[17];
+    char id[17];
     uint32_t digest[8];
     if (open_count == MAX_WAITING || kept_size + get(fields, "call")->text.size + sizeof id > MAX_STATE / 2)
         return fail_call(effects, get(fields, "call")->text, 503, text_of("Too many requests are open."));
-    int size = snprintf(source, sizeof source, "%s/%lld", seed, (long long)++made);
-    sha256(source, (size_t)size, digest);
+    struct text source = joined((struct text[]){text_of(seed), text_of("/"), decimal(++made), {0}});
+    sha256(source.data, source.size, digest);
     snprintf(id, sizeof id, "%08x%08x", (unsigned)digest[0], (unsigned)digest[1]);
     remember(get(fields, "call")->text, text_of(id));
     struct text message_id = open[open_count - 1].message_id;
@@ -291,9 +289,7 @@ static void received_by_requester(struct value *effects, const struct value *mes
     for (size_t i = 0; i < COUNT(CODES); i++)
         if (CODES[i] == code)
             return fail(effects, pair, code, words);
-    char digits[24];
-    snprintf(digits, sizeof digits, "%lld", (long long)code);
-    struct text parts[] = {text_of("The provider answered with status "), text_of(digits), text_of(": "), words, {0}};
+    struct text parts[] = {text_of("The provider answered with status "), decimal(code), text_of(": "), words, {0}};
     fail(effects, pair, 502, joined(parts));
 }
 

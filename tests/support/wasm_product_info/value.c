@@ -276,6 +276,24 @@ static void put_json_text(struct text text) {
     put_text("\"");
 }
 
+/* Much shorter than `snprintf`, which formats everything. */
+static void put_integer(int64_t integer) {
+    char digits[20], *end = digits + sizeof digits, *at = end;
+    uint64_t left = integer < 0 ? 0 - (uint64_t)integer : (uint64_t)integer;
+    do
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    if (integer < 0)
+        *--at = '-';
+    put(at, (size_t)(end - at));
+}
+
+struct text decimal(int64_t integer) {
+    const char *begin = allocate_in_arena(0);
+    put_integer(integer);
+    return (struct text){begin, (size_t)(free_at - begin)};
+}
+
 static void put_json(const struct value *value) {
     char digits[40];
     switch (value->kind) {
@@ -284,8 +302,7 @@ static void put_json(const struct value *value) {
     case BOOLEAN:
         return put_text(value->boolean ? "true" : "false");
     case INTEGER:
-        snprintf(digits, sizeof digits, "%lld", (long long)value->integer);
-        return put_text(digits);
+        return put_integer(value->integer);
     case NUMBER:
         /* The shortest text that is this number. */
         for (int precision = 15; precision <= 17; precision++) {

@@ -46,6 +46,8 @@ bool equal(struct text one, struct text other);
 /* Return the texts one after the other. The list ends with an empty one. */
 struct text joined(const struct text *texts);
 
+struct text decimal(int64_t integer);
+
 struct value nil(void);
 struct value integer(int64_t value);
 struct value number(double value);
