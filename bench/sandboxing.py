@@ -1,6 +1,6 @@
 """What the sandbox costs once a handler runs in it: the same worker, the same handler, the same events, with and without it.
 
-And the declarative handler of the same protocol, which needs neither sandbox nor worker.
+And the declarative handler of the same protocol, which needs neither sandbox nor worker, and the one in WebAssembly.
 
 A round trip is a request that reaches the provider's handler and the operation it asks for, then the operation's result and the
 answer to send: two events given to the worker, and two lists of effects judged.
@@ -25,7 +25,7 @@ from .publishing import PRODUCT_INFO
 from .servers import REPOSITORY, SceneFailed
 
 sys.path.append(str(REPOSITORY / "tests" / "support"))  # the handler with code is the tests' own
-from sandboxed import sandboxed_product_info
+from sandboxed import sandboxed_product_info, wasm_product_info
 
 ROUND_TRIPS = 300
 PEER = "did:example:peer"
@@ -42,17 +42,27 @@ ROWS = (
         "bubblewrap",
         2,
     ),
+    Row(
+        "wasm",
+        "round trips of a WebAssembly handler",
+        "the same handler in Python, in a sandbox too",
+        "1/s",
+        "wasm",
+        "bubblewrap",
+        1,
+    ),
 )
 
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[Mapping[str, Meter]]:
     """A session of the same handler in either isolation, and one of the declarative handler."""
-    declared, coded = load_project(PRODUCT_INFO / "1.1"), sandboxed_product_info("1.1")
+    declared, coded, module = load_project(PRODUCT_INFO / "1.1"), sandboxed_product_info("1.1"), wasm_product_info("1.0")
     isolations: tuple[tuple[str, Isolation, Project], ...] = (
         ("bubblewrap", "bubblewrap", coded),
         ("none", "none", coded),
         ("declarative", "none", declared),
+        ("wasm", "bubblewrap", module),
     )
     meters: dict[str, Meter] = {}
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""WebAssembly modules that use up time, memory or a compiler, or lie about their replies: the worker ends, and the host goes on."""
+"""WebAssembly modules that use up time, memory or a compiler, or lie about replies: the worker ends, and the host goes on."""
 
 from __future__ import annotations
 
@@ -34,11 +34,16 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import MODULE_NAME, WASM, HandlerPackage, build_wheel, read_wheel
 from treaty_handler import Audit, Effect, Event, Opened, PeerLost
 from treaty_sandbox import CodeCache, SandboxLimits, SandboxPool
-from treaty_sandbox.worker.wasm import MAX_MEMORY
+from treaty_sandbox.worker.wasm import MAX_MEMORY, Engine, Instance
 
 encode = msgspec.msgpack.encode
 NOTHING = encode(["effects", []])
 F64 = b"\x7c"
+
+
+def cached(folder: Path) -> list[Path]:
+    """The files of a cache of code."""
+    return list(folder.iterdir())
 
 
 @cache
@@ -183,6 +188,17 @@ async def test_nothing_follows_a_trap_and_a_new_worker_is_whole() -> None:
     assert await effects_of(module, Opened()) == []
 
 
+@pytest.mark.threat(461)
+def test_an_instance_answers_nothing_after_a_trap() -> None:
+    engine = Engine.prepare()
+    assert engine is not None
+    instance = Instance(engine, engine.load(engine.compile(replying(NOTHING, before=b"\x00"))))
+    assert instance.ask("done", "open") == ("done",)
+    for request in ("event", "open"):
+        with pytest.raises(ValueError, match="unreachable" if request == "event" else "ended by a trap"):
+            instance.ask("done", request)
+
+
 @pytest.mark.threat(462)
 async def test_each_session_has_a_memory_of_its_own_and_every_nan_one_form() -> None:
     # The mark of an earlier session, as a letter, and the bits of 0/0 that were negated and copied.
@@ -216,7 +232,7 @@ async def test_the_costliest_modules_compile_within_their_limits_once(module: by
         for _ in range(2):
             worker = await pool.load(package(module), local=LOCAL, peers=[PEER], code_cache=cache)
             await worker.close()
-    [file] = tmp_path.iterdir()
+    [file] = cached(tmp_path)
     assert file.name.startswith(f"{package(module).digest}.wasmtime-")
 
 
@@ -232,7 +248,7 @@ async def test_damaged_or_foreign_code_in_the_cache_is_compiled_again(tmp_path: 
     cache, module = CodeCache(tmp_path), replying(NOTHING)
     async with SandboxPool(size=0) as pool:
         await (await pool.load(package(module), local=LOCAL, peers=[PEER], code_cache=cache)).close()
-        [file] = tmp_path.iterdir()
+        [file] = cached(tmp_path)
         good, compiler = file.read_bytes(), file.name.removeprefix(f"{package(module).digest}.").removesuffix(".code")
         for content in (b"", good[:-1], b"x" * 100):
             file.write_bytes(content)

@@ -1,5 +1,5 @@
-"""Handlers with code, for tests of the sandbox: product-info as a Python package and as a WebAssembly module, with the document and
-the vectors of the declarative one."""
+"""Handlers with code, for tests of the sandbox: product-info as a Python package and as a WebAssembly module, with the document
+and the vectors of the declarative one."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ Load = Callable[[str], tuple[Project, HandlerPackage]]
 
 @pytest.fixture(params=["forms", "code", "wasm"])
 def load(request: pytest.FixtureRequest) -> Load:
-    """The protocol as it is published, and the same protocol with handlers that have code, in Python and in C: all pass all tests."""
+    """The protocol as it is published, and with handlers that have code, in Python and in C: all pass all tests."""
 
     def loaded(version: str) -> tuple[Project, HandlerPackage]:
         if request.param == "code":

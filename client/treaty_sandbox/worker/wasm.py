@@ -19,10 +19,10 @@ Requests and replies are payloads of `framing` without the number of the session
 The last three are given to an instance without a session, one for each. Reasons are `rejected` (of `encode` and `decode`),
 `unmovable` (of `copy`), and `raised`. A reply may stand where the request did; it is read before the next call.
 
-The runtime is wasmtime's interpreter (`pulley64`), because the filter forbids executable memory. So a fault of the compiler makes
-no machine code that runs; a fault of the interpreter is inside the sandbox, as each of a Python handler. A module has no clock, no
-randomness and no imports, NaNs are canonical, and fuel and memory are counted, so each run of a session has the same effects on
-every machine.
+The runtime is wasmtime's interpreter (`pulley64`), because the filter forbids executable memory. So a fault of the compiler
+makes no machine code that runs; a fault of the interpreter is inside the sandbox, as each of a Python handler. A module has no
+clock, no randomness and no imports, NaNs are canonical, and fuel and memory are counted, so each run of a session has the same
+effects on every machine.
 
 The library must be mapped and its thread made known to it before the filter is installed: `Engine.prepare`.
 """
@@ -84,8 +84,8 @@ class Engine:
         config.native_unwind_info = False
         config.cranelift_nan_canonicalization = True
         config.max_wasm_stack = MAX_STACK
-        # Code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many loops
-        # and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
+        # Code of the linear allocator (`single_pass`) is three times slower. This one needs a minute for functions with many
+        # loops and variables: such are refused before (`treaty_consensus.handler.wasm`), and the worker's limits end the rest.
         config.cranelift_opt_level = "speed"
         for feature in _OFF:
             setattr(config, f"wasm_{feature}", False)

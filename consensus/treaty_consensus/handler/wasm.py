@@ -3,16 +3,16 @@
 A module is the file `handler.wasm` of a package whose manifest says `"runtime": "wasm"`. It is a core module (WebAssembly Core
 Specification, "Binary Format") in a subset that every compiler for `wasm32` can write:
 
-- The instructions of version 1, sign extension, conversions that saturate, and copies and fills of memory. Blocks may have several
-  values. No vectors, threads, references, tail calls, exceptions, garbage collection or 64-bit memories.
+- The instructions of version 1, sign extension, conversions that saturate, and copies and fills of memory. Blocks may have
+  several values. No vectors, threads, references, tail calls, exceptions, garbage collection or 64-bit memories.
 - No imports, so it reaches nothing, and no start function, so nothing runs before the first request.
 - One memory, and at most one table, which no instruction changes.
 - The exports `memory`, `allocate (i32) -> i32` and `handle (i32, i32) -> i64`.
 - No custom sections but `producers` and `target_features`: every byte has a meaning.
 
-A compiler can be attacked: a module of some kilobytes in which many loops use many variables takes it minutes. So functions, their
-variables and their branches have caps. A check reads each byte once. It does not check types: a runtime validates a module before
-it compiles it, and refuses it then.
+A compiler can be attacked: a module of some kilobytes in which many loops use many variables takes it minutes. So functions,
+their variables and their branches have caps. A check reads each byte once. It does not check types: a runtime validates a
+module before it compiles it, and refuses it then.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MAX_PARAMETERS = 32
 MAX_BODY = 64 * 1024
 MAX_DEPTH = 4_096
 MAX_BRANCHES = 4_096
-# Of a function: its variables times its places, at each of which a compiler may move each of them. A loop is 8 places, because code
-# that follows it may change what it begins with; another block or a target of a branch is 1.
+# Of a function: its variables times its places, at each of which a compiler may move each of them. A loop is 8 places, because
+# later code may change what it begins with; another block or a target of a branch is 1.
 MAX_WEIGHT = 262_144
 # Of all functions together.
 MAX_WEIGHTS = 524_288
@@ -315,8 +315,8 @@ def _check_code(reader: _Reader, kinds: list[_Signature]) -> None:
         if weight > MAX_WEIGHT or weights > MAX_WEIGHTS or calls > MAX_CALLS:
             raise TooLarge(
                 HandlerCode.PACKAGE,
-                f"{MODULE_NAME} is too costly to compile: a function weighs at most {MAX_WEIGHT}, all at most {MAX_WEIGHTS}, with at"
-                f" most {MAX_CALLS} calls.",
+                f"{MODULE_NAME} is too costly to compile: a function weighs at most {MAX_WEIGHT}, all weigh {MAX_WEIGHTS}, with"
+                f" {MAX_CALLS} calls.",
                 fix="Divide the functions that have most loops and variables.",
             )
     reader.finish()
