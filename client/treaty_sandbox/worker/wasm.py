@@ -158,7 +158,8 @@ class _Function:
         if error:
             raise self._library.WasmtimeError._from_ptr(error)
         result = self._results[0]
-        return result.of.i32 & 0xFFFFFFFF if result.kind == self._ffi.WASMTIME_I32.value else result.of.i64 & 0xFFFFFFFFFFFFFFFF
+        is_short = result.kind == self._ffi.WASMTIME_I32.value
+        return int(result.of.i32) & 0xFFFFFFFF if is_short else int(result.of.i64) & 0xFFFFFFFFFFFFFFFF
 
 
 class Instance:
