@@ -25,6 +25,7 @@ from treaty_io.network.did_documents import DidResolver
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
 from treaty_sandbox.interface import Runtime
+from treaty_sandbox.isolation import at_least
 from treaty_sandbox.recorder import recorded
 from treaty_sandbox.runtime import SandboxRuntime
 
@@ -87,7 +88,7 @@ def assemble(
         raise Refused(
             AgentCode.SETTINGS,
             "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
-            fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
+            fix='Set isolation = "process" in the policy, or do without negotiators.',
         )
     afterwards = Afterwards()
     agreements = AgreementCache(home, afterwards)
@@ -173,7 +174,7 @@ def _local_ports(
 
 
 def _sandbox(home: Path, config: AgentConfig, afterwards: Afterwards) -> Runtime:
-    runtime = SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox, afterwards)
+    runtime = SandboxRuntime(home, at_least(config.policy.isolation), config.workers, config.sandbox, afterwards)
     return recorded(runtime, config.recordings)
 
 
