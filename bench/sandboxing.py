@@ -1,7 +1,7 @@
 """What the sandbox costs once a handler runs in it: the same worker, the same handler, the same events, at each level.
 
-And the declarative handler of the same protocol, which needs neither sandbox nor worker; the one in WebAssembly; and the start of a worker from a running
-template, until its handler has had its first event.
+And the declarative handler of the same protocol, which needs neither sandbox nor worker; the one in WebAssembly; and the start
+of a worker from a running template, until its handler has had its first event.
 
 A round trip is a request that reaches the provider's handler and the operation it asks for, then the operation's result and the
 answer to send: two events given to the worker, and two lists of effects judged.
@@ -64,7 +64,7 @@ ROWS = (
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[Mapping[str, Meter]]:
-    """A session of the same handler at each level, starts of workers, and sessions of the declarative handler and of the module."""
+    """A session of the same handler at each level, starts of workers, and sessions of the other handlers."""
     declared, coded, module = load_project(PRODUCT_INFO / "1.1"), sandboxed_product_info("1.1"), wasm_product_info("1.0")
     isolations: tuple[tuple[str, Isolation, Project], ...] = (
         ("bubblewrap", "bubblewrap", coded),
