@@ -231,7 +231,11 @@ async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: Socket
         }
     }
     assert (await home.runs(*command))[1].encode() == file.read_bytes()
-    written = file.read_bytes()
+    written, parents = file.read_bytes(), ("dev.ucp.shopping.cart", "dev.ucp.shopping.checkout")
+    for count, expected in ((1, parents[0]), (2, list(parents))):
+        extensions = [f"--extends=example.alice.loyalty={parent}" for parent in parents[:count]]
+        profile = json.loads((await home.tells(*command, *extensions))["profile"])
+        assert profile["ucp"]["capabilities"]["example.alice.loyalty"][0]["extends"] == expected
     for option, text, code in (
         ("--capability", "com.mallory.pay@2026-04-08=https://mallory.com/pay.json", "resolve.unknown"),
         ("--capability", "example.alice.other@2026-04-08=https://alice.example/other.json", "resolve.unknown"),
@@ -239,6 +243,8 @@ async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: Socket
         ("--capability", loyalty.replace("https", "http"), "system.usage"),
         ("--capability", loyalty.replace("2026-04-08", "2026-02-30"), "system.usage"),
         ("--capability", "Example.alice@2026-04-08=https://alice.example/", "system.usage"),
+        ("--extends", "com.mallory.pay=dev.ucp.shopping.cart", "resolve.unknown"),
+        ("--extends", "example.alice.loyalty", "system.usage"),
         ("--service", service.replace("a2a:", "soap:"), "system.usage"),
         ("--service", service.replace("shop.example", "127.0.0.1"), "system.usage"),
     ):
