@@ -185,7 +185,7 @@ def wasm_limits() -> str:
         "a reply": size(runtime.MAX_REPLY),
     }
     rows = [(name, value, "`handler.package`") for name, value in at_most.items()]
-    beyond = ("`sandbox.limit`", "`memory.grow` returns -1; `handler.failed`", "`handler.failed`")
+    beyond = ("`sandbox.limit`", "growing fails; `handler.failed`", "`handler.failed`")
     return table(
         ("cap", "at most", "beyond it"), [*rows, *((*row, code) for row, code in zip(in_use.items(), beyond, strict=True))]
     )

@@ -14,6 +14,7 @@ from sandboxed import wasm_package, write_project
 from simulated_registry import ALICE, NAME, uri_of, with_echo
 from wasm_modules import handler
 
+from treaty_agent.testing.inline_runtime import InlineRuntime
 from treaty_client.policy import Policy, load_policy
 from treaty_client.protocols.attestation import Binding
 from treaty_client.protocols.project import examine_project, load_project
@@ -88,6 +89,12 @@ def test_both_handlers_of_a_protocol_pass_the_ten_steps_under_their_policies() -
         proven = verify_bundle(read_bundle(data, uri=uri_of()), uri, TrustedRegistry(NAME, None), policy, now=registry.now)
         verified = verify_handler(proven, registry.blobs[proven.handler.body.wheel.sha256], policy, bundle=data)
         assert verified.package.manifest.runtime is expected
+
+
+async def test_a_simulation_refuses_a_module() -> None:
+    with pytest.raises(TreatyError) as caught:
+        await InlineRuntime().preload(wasm_package("1.0"), local=FIRST)
+    assert caught.value.code == "agent.settings"
 
 
 def test_the_runtimes_of_a_policy(tmp_path: Path) -> None:
