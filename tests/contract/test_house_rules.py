@@ -36,15 +36,9 @@ LINES = {
     "treaty_agent": 25_800,
     "treaty_aip": 3_500,
     "treaty_anp": 9_600,
-<<<<<<< HEAD
-    "treaty_client": 13_250,
-    "treaty_command": 5_300,
-    "treaty_consensus": 15_000,
-=======
     "treaty_client": 13_450,
     "treaty_command": 5_400,
-    "treaty_consensus": 14_550,
->>>>>>> bb28d500bb04d1a2a4df4898903c1c08c38c4022
+    "treaty_consensus": 15_000,
     "treaty_handler": 1_600,
     "treaty_handoff": 4_000,
     "treaty_io": 4_950,

@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 from depth import SEED, examples
+from handler_packages import LOCAL, PEER
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sandboxed import MODULE
+from sandboxed import MODULE, sandboxed_package, wasm_package
 from wasm_modules import I32, I64, body, handler, leb, number, replying, section, vector
 
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import MODULE_NAME
 from treaty_consensus.handler.archive import MAX_ARCHIVE, read_archive, write_archive
 from treaty_consensus.handler.wasm import check_module
+from treaty_sandbox import SandboxPool
 
 BUILT = (MODULE / MODULE_NAME).read_bytes()
 SMALL = replying(b"\x92\xa7effects\x90")
@@ -151,3 +153,31 @@ def test_10_000_hostile_modules_and_archives_stay_within_their_caps() -> None:
     assert accepted > 500
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 256 * 1024
     assert worst_check < 1
+
+
+MESSAGES = (
+    b'{"messageId":"m","type":"REQUEST","n":[1,2.5,-3e2,true,null,{"a":"\\u00e9\\ud83d\\ude00"}]}',
+    '{"価":"高性能","x":1299.99,"y":-0.0,"z":9007199254740991}'.encode(),
+)
+INSERTED = (b'"', b"\\u", b"\\ud800", b"1e400", b"[[[[", b"00", b"\xed\xa0\x80", b"\t", b"12345678901234567", b"-", b".5")
+
+
+@pytest.mark.deep
+async def test_the_module_reads_the_same_json_as_python() -> None:
+    source = random.Random(SEED or "json")
+    async with SandboxPool(size=0) as pool:
+        readers = [await pool.load(package("1.0"), local=LOCAL, peers=[PEER]) for package in (sandboxed_package, wasm_package)]
+        for _ in range(3_000):
+            data = bytearray(source.choice(MESSAGES))
+            for _ in range(source.choice((0, 1, 1, 2, 3))):
+                at = source.randrange(len(data))
+                data[at : at + source.randrange(3)] = source.choice(
+                    (bytes([source.choice(b'{}[],:"\\0123456789.eE+-tfnu \0\xff')]), *INSERTED)
+                )
+            results = []
+            for reader in readers:
+                try:
+                    results.append(repr(await reader.decode(bytes(data))))
+                except TreatyError as error:
+                    results.append(str(error.code))
+            assert results[0] == results[1], bytes(data)
