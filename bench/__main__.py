@@ -5,15 +5,15 @@ agree take, `python -m bench calling` compares calls with plain HTTP, MCP and A2
 that open a door to another standard, `python -m bench sessions` what ten thousand
 live sessions do, `python -m bench burst` what hundreds of sessions do that are opened at once, `python -m bench durability`
 what a receipt costs that promises more than one disk, `python -m bench edges` what an attack edge is worth at most, `python -m
-bench election` what the election of a whole network does,
-`python -m bench audit` what auditing a million statements does, `python -m bench growth` what everything costs as a registry
-grows, `python -m bench floods` what ten thousand hostile connections do to everybody else, `python -m bench strangers` what one
-address does at an agent, an AIP gateway, a handoff endpoint and a broker, `python -m bench searching` what a search and its
-page cost, `python -m bench pages` what each page costs against the JSON of the same resource, `python -m bench speaking` how
-fast three protocols are spoken, `python -m bench storing` how many bytes of PostgreSQL a statement takes, `python -m bench
-installing` how large each extra is, `python -m bench overload` what more load than a registry can take does, `python -m bench
-soak` what hours of mixed traffic do, `python -m bench tools` what a tool costs through `treaty mcp`, `python -m bench witness`
-what a witness of 40,000 logs does, `python -m bench workers` what a new session's sandbox costs.
+bench election` what the election of a whole network does, `python -m bench audit` what auditing a million statements does,
+`python -m bench growth` what everything costs as a registry grows, `python -m bench floods` what ten thousand hostile
+connections do to everybody else, `python -m bench strangers` what one address does at an agent, an AIP gateway, a handoff
+endpoint and a broker, `python -m bench modules` what a handler in WebAssembly costs, `python -m bench searching` what a search
+and its page cost, `python -m bench pages` what each page costs against the JSON of the same resource, `python -m bench
+speaking` how fast three protocols are spoken, `python -m bench storing` how many bytes of PostgreSQL a statement takes, `python
+-m bench installing` how large each extra is, `python -m bench overload` what more load than a registry can take does, `python
+-m bench soak` what hours of mixed traffic do, `python -m bench tools` what a tool costs through `treaty mcp`, `python -m bench
+witness` what a witness of 40,000 logs does, `python -m bench workers` what a new session's sandbox costs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from . import (
     floods,
     growth,
     installing,
+    modules,
     nodes,
     overload,
     pages,
@@ -78,6 +79,7 @@ PARTS = {
         floods,
         growth,
         installing,
+        modules,
         nodes,
         overload,
         pages,

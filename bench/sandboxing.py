@@ -1,7 +1,7 @@
 """What the sandbox costs once a handler runs in it: the same worker, the same handler, the same events, at each level.
 
-And the declarative handler of the same protocol, which needs neither sandbox nor worker; and the start of a worker from a running
-template, until its handler has had its first event.
+And the declarative handler of the same protocol, which needs neither sandbox nor worker; the one in WebAssembly; and the start
+of a worker from a running template, until its handler has had its first event.
 
 A round trip is a request that reaches the provider's handler and the operation it asks for, then the operation's result and the
 answer to send: two events given to the worker, and two lists of effects judged.
@@ -30,7 +30,7 @@ from .publishing import PRODUCT_INFO
 from .servers import REPOSITORY, SceneFailed
 
 sys.path.append(str(REPOSITORY / "tests" / "support"))  # the handler with code is the tests' own
-from sandboxed import sandboxed_product_info
+from sandboxed import sandboxed_product_info, wasm_product_info
 
 ROUND_TRIPS = 300
 STARTS = 10
@@ -50,18 +50,28 @@ ROWS = (
         "bubblewrap",
         2,
     ),
+    Row(
+        "wasm",
+        "round trips of a WebAssembly handler",
+        "the same handler in Python, in a sandbox too",
+        "1/s",
+        "wasm",
+        "bubblewrap",
+        1,
+    ),
 )
 
 
 @asynccontextmanager
 async def scene() -> AsyncIterator[Mapping[str, Meter]]:
-    """A session of the same handler at each level, starts of workers, and a session of the declarative handler."""
-    declared, coded = load_project(PRODUCT_INFO / "1.1"), sandboxed_product_info("1.1")
+    """A session of the same handler at each level, starts of workers, and sessions of the other handlers."""
+    declared, coded, module = load_project(PRODUCT_INFO / "1.1"), sandboxed_product_info("1.1"), wasm_product_info("1.0")
     isolations: tuple[tuple[str, Isolation, Project], ...] = (
         ("bubblewrap", "bubblewrap", coded),
         ("process", "process", coded),
         ("none", "none", coded),
         ("declarative", "none", declared),
+        ("wasm", "bubblewrap", module),
     )
     meters: dict[str, Meter] = {}
     async with AsyncExitStack() as stack:

@@ -5,6 +5,7 @@ An election elects the bytes of a document. It elects no code: a handler runs on
     publishers = ["did:wba:example.com"]
     max_age = 3600
     isolation = "process"
+    runtimes = ["python", "wasm"]
 
 docs/specification/home.md has all fields of HOME/policy.toml. All are optional. A policy without publishers runs nothing.
 """
@@ -22,6 +23,7 @@ import msgspec
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Malformed, Unavailable
+from treaty_consensus.handler import Runtime
 from treaty_consensus.log.durability import MAX_PLACES
 from treaty_consensus.log.note import VerifierKey
 from treaty_consensus.log.policy import MAX_POLICY, WitnessPolicy, WitnessRule
@@ -35,6 +37,8 @@ Encryption = Literal["off", "preferred", "required"]
 LostMemory = Literal["warn", "refuse"]
 MinimalState = Literal["published", "candidate", "provisional", "consensus"]
 DEFAULT_MAX_AGE = 3600
+# A handler of Python before one of WebAssembly, by the same publisher of the same protocol.
+RUNTIMES: tuple[str, ...] = tuple(Runtime)
 # A registry signs its newest checkpoint again about every 60 seconds, so an honest proof may be that old when it arrives.
 MIN_MAX_AGE = 120
 DEFAULT_REPORT_DELAY = 3600
@@ -51,7 +55,8 @@ class Policy:
     own host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on
     any request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
     `isolation`: the weakest level of the sandbox that is accepted; the strongest that this machine has is used. With "none"
-    handlers may run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
+    handlers may run unconfined, as this user. `runtimes`: those whose handlers may run, the preferred first. `witnesses`: the
+    quorum that must have cosigned every
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
     promises to have it in so many places besides the disk of its database, before its receipt. `constitutions`: by origin, the
@@ -78,6 +83,7 @@ class Policy:
     send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = DEFAULT_ISOLATION
+    runtimes: Sequence[str] = RUNTIMES
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"
@@ -90,7 +96,7 @@ class Policy:
     constitutions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("publishers", "signers", "registries"):
+        for name in ("publishers", "signers", "registries", "runtimes"):
             value = getattr(self, name)
             # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
@@ -133,6 +139,8 @@ class Policy:
                 PolicyCode.FILE,
                 "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap, process or none.",
             )
+        if not self.runtimes or len({*self.runtimes}) < len(self.runtimes) or not {*self.runtimes} <= {*RUNTIMES}:
+            raise Malformed(PolicyCode.FILE, f"`runtimes` lists {' and '.join(RUNTIMES)}, or one of them.")
         if not 0 <= self.copies <= 2 * MAX_PLACES:
             raise Malformed(PolicyCode.FILE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
         if self.encryption not in get_args(Encryption):
@@ -185,6 +193,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     send_didwba: bool = False
     encryption: Encryption = "off"
     isolation: Isolation = DEFAULT_ISOLATION
+    runtimes: tuple[str, ...] = RUNTIMES
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"

@@ -48,7 +48,7 @@ from .values import Failure, Value, decode_json, encode_json
 # Interface 4 adds the change of agreed parameters (`Renegotiated`).
 # Interface 5 adds negative codes of errors, and forms whose ids may be integers.
 # A handler of an earlier interface never receives the events of a later one.
-INTERFACE = 5
+INTERFACE = 6
 
 __all__ = [
     "INTERFACE",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 
 EXTRA_OF: Mapping[str, str] = {
     module: extra
@@ -25,6 +26,7 @@ EXTRA_OF: Mapping[str, str] = {
         "mcp": "mcp",
         "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
         "telemetry": "opentelemetry",
+        "wasm": "wasmtime",
         "watch": "standardwebhooks",
     }.items()
     for module in modules.split()
@@ -56,6 +58,18 @@ def naming_extras(extra: str = "") -> Iterator[None]:
             # By a path: on PyPI the name `treaty` is another project's.
             fix=f"In a clone of Treaty: pip install '.[{extra or EXTRA_OF[library]}]'",
         ) from error
+
+
+def has_wasm() -> bool:
+    """Return whether the runtime of WebAssembly handlers is installed, without importing it."""
+    return find_spec("wasmtime") is not None
+
+
+def require_wasm() -> None:
+    """Raise `Unavailable` (`system.missing`) where the runtime of WebAssembly handlers is not installed."""
+    with naming_extras():
+        if not has_wasm():
+            raise ModuleNotFoundError(name="wasmtime")
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:

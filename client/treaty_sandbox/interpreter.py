@@ -4,7 +4,7 @@
     /python/lib/libc.so.6 …              the shared libraries that a worker has mapped when it restricts itself
     /python/lib/python3.11/os.pyc …      the standard library, compiled
     /python/lib/python3.11/lib-dynload   its native modules, as far as a worker has mapped them
-    /treaty                              `worker`, `treaty_handler` and `msgspec`, compiled
+    /treaty                              `worker`, `treaty_handler`, `msgspec` and, where it is installed, `wasmtime`, compiled
     /lib64/ld-linux-x86-64.so.2          the loader, where the interpreter looks for it
 
 Beside it is `library`, the same modules in one file (`worker.library`). It has no other files of the host: no installed package,
@@ -46,6 +46,7 @@ from typing import Any
 from treaty_consensus.errors import Unavailable
 from treaty_consensus.printable import printable
 from treaty_io.codes import SandboxCode
+from treaty_io.extras import has_wasm
 from treaty_io.platforms import require_linux
 
 from .worker import framing, library
@@ -69,9 +70,10 @@ _LEFT_OUT_PREFIXES = ("_sysconfigdata", "config-")
 # Prints the files that the dynamic linker has mapped when a worker is ready for its first handler, one on each line.
 _PROBE = """
 import sys; sys.modules["_hashlib"] = None; sys.path += sys.argv[1:]
-from worker import confinement, namespaces, process, template
+from worker import confinement, namespaces, process, template, wasm
 import mmap
 from worker.main import map_native_code
+wasm.Engine.prepare()
 map_native_code()
 import ctypes
 class Info(ctypes.Structure):
@@ -184,7 +186,7 @@ def _fill(root: Path) -> dict[str, tuple[str, bytes]]:
     stdlib, interpreter = _standard_library(), _interpreter()
     inside = f"/python/{sys.platlibdir}/{stdlib.name}"
     folders = [(stdlib, inside, "")]
-    folders += [(package_folder(name), f"/treaty/{name}", f"{name}.") for name in ("worker", "treaty_handler", "msgspec")]
+    folders += [(package_folder(name), f"/treaty/{name}", f"{name}.") for name in packages()]
     modules: dict[str, tuple[str, bytes]] = {}
     # Compiled here by the host's interpreter, because workers have no writable folder for a bytecode cache.
     for folder, place, prefix in folders:
@@ -199,8 +201,8 @@ def _fill(root: Path) -> dict[str, tuple[str, bytes]]:
     for path in _mapped():
         if path.is_relative_to(stdlib):
             _copy(path, root, f"{inside}/{path.relative_to(stdlib)}")
-        elif path.is_relative_to(package_folder("msgspec")):
-            _copy(path, root, f"/treaty/msgspec/{path.name}")
+        elif own := next((name for name in packages() if path.is_relative_to(package_folder(name))), None):
+            _copy(path, root, f"/treaty/{own}/{path.relative_to(package_folder(own))}")
         else:
             _copy(path, root, str(path) if path.name.startswith("ld-") else f"/python/lib/{path.name}")
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
@@ -210,7 +212,7 @@ def _fill(root: Path) -> dict[str, tuple[str, bytes]]:
 
 def _mapped() -> list[Path]:
     """Return the shared objects that a worker maps, by the names that the dynamic linker used."""
-    paths = [str(folder.parent) for folder in map(package_folder, ("worker", "treaty_handler", "msgspec"))]
+    paths = [str(folder.parent) for folder in map(package_folder, packages())]
     completed = subprocess.run(  # noqa: S603
         [_interpreter(), "-I", "-S", "-c", _PROBE, *paths],
         capture_output=True,
@@ -293,7 +295,8 @@ def _private() -> tuple[bytes, ...]:
 
 def _digest() -> str:
     """Return the name of a snapshot: a digest of everything that determines its content."""
-    binaries = [_interpreter(), _standard_library() / "os.py", Path("/etc/ld.so.cache"), *package_folder("msgspec").glob("*.so")]
+    binaries = [_interpreter(), _standard_library() / "os.py", Path("/etc/ld.so.cache")]
+    binaries += [path for name in packages() for path in sorted(package_folder(name).rglob("*.so"))]
     sources = [path for name in ("worker", "treaty_handler") for path in sorted(package_folder(name).glob("*.py"))]
     made_from: Mapping[str, object] = {
         "format": _FORMAT,
@@ -359,6 +362,11 @@ def _interpreter() -> Path:
 
 def _standard_library() -> Path:
     return Path(sysconfig.get_path("stdlib")).resolve()
+
+
+def packages() -> tuple[str, ...]:
+    """Return the packages that a worker sees beside the standard library."""
+    return ("worker", "treaty_handler", "msgspec", *(("wasmtime",) if has_wasm() else ()))
 
 
 def package_folder(name: str) -> Path:

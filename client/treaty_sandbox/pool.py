@@ -19,14 +19,16 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from types import TracebackType
 from typing import TypeVar
 
 from treaty_consensus.errors import TreatyError, Unavailable
-from treaty_consensus.handler import VECTORS, HandlerPackage
+from treaty_consensus.handler import VECTORS, HandlerPackage, Runtime
 from treaty_io.codes import ClientHandlerCode, SandboxCode
+from treaty_io.extras import require_wasm
 
-from .code_cache import CodeCache
+from .code_cache import PYTHON, CodeCache
 from .handler_session import HandlerSession, SessionOpening, Worker
 from .in_process import DeclarativePackage, LocalWorker
 from .isolation import DEFAULT_ISOLATION, Isolation, at_least
@@ -36,6 +38,7 @@ from .operation_schemas import Operations
 from .process import WorkerProcess
 from .strongest import StrongestLevel
 from .worker import framing
+from .worker.wasm import SETTINGS
 
 MAX_COMPILED = 64
 """The number of packages whose compiled schemas are kept. The least recently used ones are dropped."""
@@ -152,8 +155,8 @@ class SandboxPool:
         code_cache: CodeCache | None,
         opening: Callable[[Worker], SessionOpening] | None = None,
     ) -> tuple[Worker, HandlerSession | None]:
-        operations = self._operations(package)
-        cached = code_cache.get(package.digest) if code_cache is not None else None
+        operations, compiler = self._operations(package), _compiler(package)
+        cached = code_cache.get(package.digest, compiler) if code_cache is not None else None
         if code_cache is not None and cached is not None:
             try:
                 return await self._import(package, cached, operations, local, peers, None, opening)
@@ -162,7 +165,7 @@ class SandboxPool:
                 # fails too, the handler is at fault and not the cache.
                 if error.code not in (ClientHandlerCode.CODE, SandboxCode.DIED):
                     raise
-                code_cache.discard(package.digest)
+                code_cache.discard(package.digest, compiler)
         return await self._import(package, None, operations, local, peers, code_cache, opening)
 
     async def close(self) -> None:
@@ -214,17 +217,10 @@ class SandboxPool:
                 code = await _compile(process, package, self._limits)
                 if code_cache is not None:
                     with contextlib.suppress(OSError):  # without the cache (a full disk), only the next start is slower
-                        code_cache.put(package.digest, code)
-            # The sources stay out: the worker has their code already. The vectors are for readers.
-            vectors = f"{package.package}/{VECTORS}/"
-            data = {
-                path: content
-                for path, content in package.files.items()
-                if not path.endswith(".py") and not path.startswith(vectors)
-            }
-            entry = package.entry_point
-            load = ("load", code, data, entry.module, entry.attribute)
-            replies = await process.batch(load, *([opened.request] if opened else []), seconds=self._limits.load)
+                        code_cache.put(package.digest, code, _compiler(package))
+            replies = await process.batch(
+                _loading(package, code), *([opened.request] if opened else []), seconds=self._limits.load
+            )
             if any(reply.kind != "done" for reply in replies):
                 raise worker.offence()
         # The caller has no worker yet, so nothing else would end this process, not even after a cancellation.
@@ -262,9 +258,30 @@ class SandboxPool:
 
 async def _compile(process: WorkerProcess, package: HandlerPackage, limits: SandboxLimits) -> bytes:
     """Compile the package in a fresh worker. The returned bytes are opaque to this process."""
-    sources = {path: content for path, content in package.files.items() if path.endswith(".py")}
-    reply = await process.request("compile", sources, seconds=limits.load)
+    if package.manifest.runtime is Runtime.WASM:
+        reply = await process.request("compile-wasm", package.module, seconds=limits.load)
+    else:
+        sources = {path: content for path, content in package.files.items() if path.endswith(".py")}
+        reply = await process.request("compile", sources, seconds=limits.load)
     code = framing.decode_any(reply.fields[0])
     assert reply.kind == "code"
     assert isinstance(code, bytes)  # no code of the handler has run yet, so the worker can be trusted here
     return code
+
+
+def _compiler(package: HandlerPackage) -> str:
+    """Return the name of the compiler of this package's code. Raises `Unavailable` (`system.missing`) if it is not installed."""
+    if package.manifest.runtime is not Runtime.WASM:
+        return PYTHON
+    require_wasm()
+    return f"wasmtime-{version('wasmtime')}-{SETTINGS}"
+
+
+def _loading(package: HandlerPackage, code: bytes) -> tuple[object, ...]:
+    """Return the request that loads compiled code."""
+    if package.manifest.runtime is Runtime.WASM:
+        return "load-wasm", code
+    # The sources stay out: the worker has their code already. The vectors are for readers.
+    vectors = f"{package.package}/{VECTORS}/"
+    data = {path: content for path, content in package.files.items() if not path.endswith(".py") and not path.startswith(vectors)}
+    return "load", code, data, package.entry_point.module, package.entry_point.attribute

@@ -239,6 +239,8 @@ def _failure(reply: framing.WorkerMessage) -> TreatyError:
     match reason:
         case "memory":
             return Unavailable(SandboxCode.LIMIT, "The handler used up its memory and was ended.")
+        case "fuel":
+            return Unavailable(SandboxCode.LIMIT, "The handler ran more instructions than a request may, and was ended.")
         case "syntax":
             return Refused(ClientHandlerCode.FAILED, f"The handler does not compile: {detail}.")
         case "code":

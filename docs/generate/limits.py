@@ -14,6 +14,7 @@ from treaty_anp.hello_profile.core import Limits
 from treaty_anp.hello_profile.states import Timeouts
 from treaty_consensus.amendment import ANCHOR_SHARE, BOUNDS
 from treaty_consensus.election import defaults
+from treaty_consensus.handler import wasm
 from treaty_consensus.kinds import MAX_ANCHORS, MIN_ANCHORS, Blob
 from treaty_io.admission import rounds
 from treaty_io.admission.connections import UNSENT, ConnectionLimits
@@ -22,6 +23,7 @@ from treaty_registry.routes.requests import BODY_SECONDS
 from treaty_registry.settings import Quotas, Rate, Share
 from treaty_sandbox import validation
 from treaty_sandbox.passivation import Passivation
+from treaty_sandbox.worker import wasm as runtime
 
 from . import GENERATORS
 
@@ -160,6 +162,32 @@ def stream_limits() -> str:
             ),
             ("`finally` blocks of functions at the end of a session", seconds(CANCELLING_TIME), "the session ends without them"),
         ],
+    )
+
+
+def wasm_limits() -> str:
+    """The caps of a WebAssembly module, and what an instance may use."""
+    at_most = {
+        "the module": size(wasm.MAX_MODULE),
+        "pages of memory at its start": wasm.MAX_PAGES,
+        "functions; types; globals": f"{wasm.MAX_FUNCTIONS:,}; {wasm.MAX_TYPES:,}; {wasm.MAX_GLOBALS:,}",
+        "exports; segments of data, of the table": f"{wasm.MAX_EXPORTS}; {wasm.MAX_SEGMENTS:,}",
+        "entries of the one table": f"{wasm.MAX_TABLE:,}",
+        "a function": size(wasm.MAX_BODY),
+        "its variables; parameters; results": f"{wasm.MAX_LOCALS}; {wasm.MAX_PARAMETERS}; {wasm.MAX_PARAMETERS}",
+        "its calls; targets of branches; depth": f"{wasm.MAX_BRANCHES:,}; {wasm.MAX_BRANCHES:,}; {wasm.MAX_DEPTH:,}",
+        "its weight": f"{wasm.MAX_WEIGHT:,}",
+        "the weights, and the calls, of all functions": f"{wasm.MAX_WEIGHTS:,}; {wasm.MAX_CALLS:,}",
+    }
+    in_use = {
+        "instructions of one request, about": f"{runtime.FUEL:,}",
+        "memory of an instance; its stack": f"{size(runtime.MAX_MEMORY)}; {size(runtime.MAX_STACK)}",
+        "a reply": size(runtime.MAX_REPLY),
+    }
+    rows = [(name, value, "`handler.package`") for name, value in at_most.items()]
+    beyond = ("`sandbox.limit`", "growing fails; `handler.failed`", "`handler.failed`")
+    return table(
+        ("cap", "at most", "beyond it"), [*rows, *((*row, code) for row, code in zip(in_use.items(), beyond, strict=True))]
     )
 
 
@@ -368,6 +396,7 @@ GENERATORS.update(
         "transport-limits": transport_limits,
         "session-workers": session_workers,
         "stream-limits": stream_limits,
+        "wasm-limits": wasm_limits,
         "shared-limits": shared_limits,
         "connection-limits": connection_limits,
         "quotas": quotas,

@@ -47,7 +47,8 @@ async def test_the_view_holds_nothing_else() -> None:
         roots = await inside.run("import os; value = sorted(os.listdir('/'))")
         assert set(roots) <= {"python", "treaty", "lib", "lib64"}, roots
         assert len(roots) == 3, roots  # of the last two that one where the interpreter looks for its loader
-        assert await inside.run("import os; value = sorted(os.listdir('/treaty'))") == ["msgspec", "treaty_handler", "worker"]
+        own = await inside.run("import os; value = sorted(os.listdir('/treaty'))")
+        assert own == ["msgspec", "treaty_handler", "wasmtime", "worker"]
         for path in ("/etc", "/home", "/root", "/proc", "/dev", "/sys", "/tmp", "/var", "/run", "/work", "/opt", "/bin", "/usr"):
             assert await inside.attempt(f"import os; os.listdir({path!r})") == "FileNotFoundError", path
 
@@ -62,7 +63,8 @@ async def test_only_the_interpreters_own_files_are_visible() -> None:
         r"|/python/lib/lib[A-Za-z0-9+._-]+\.so[0-9.]*"
         r"|/python/lib(64)?/python3\.[0-9]+/([A-Za-z0-9_]+/)*[A-Za-z0-9_]+\.pyc"
         r"|/python/lib(64)?/python3\.[0-9]+/lib-dynload/[A-Za-z0-9_.-]+\.so"
-        r"|/treaty/(worker|treaty_handler(/declarative)?|msgspec)/([A-Za-z0-9_]+\.pyc|_core\.[a-z0-9_.-]+\.so)"
+        r"|/treaty/(worker|treaty_handler(/declarative)?|msgspec|wasmtime(/component)?)/([A-Za-z0-9_]+\.pyc|_core\.[a-z0-9_.-]+\.so)"
+        r"|/treaty/wasmtime/linux-[a-z0-9_]+/_libwasmtime\.so"
     )
     async with probe() as inside:
         files = await inside.run(walk)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treaty_consensus.errors import TreatyError
-from treaty_consensus.handler import build_wheel, parse_filename, parse_manifest, read_wheel
+from treaty_consensus.handler import TAGS, build_wheel, parse_filename, parse_manifest, read_wheel
 from treaty_consensus.handler.archive import read_archive, write_archive
 from treaty_handler import decode_json, encode_json
 from treaty_sandbox import parse_vector
@@ -95,13 +95,13 @@ def test_any_bytes(data: bytes) -> None:
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.text(max_size=60) | st.from_regex(r"treaty_handler_[a-z_.-]{1,6}-[0-9.a-z!+]{1,8}-py3-none-any\.whl"))
+@given(st.text(max_size=60) | st.from_regex(r"treaty_handler_[a-z_.-]{1,6}-[0-9.a-z!+]{1,8}-(py3|wasm)-none-any\.whl"))
 def test_any_file_name(filename: str) -> None:
     try:
-        name, version = parse_filename(filename)
+        name, version, runtime = parse_filename(filename)
     except TreatyError:
         return
-    assert f"{name.replace('-', '_')}-{version}-py3-none-any.whl" == filename
+    assert f"{name.replace('-', '_')}-{version}-{TAGS[runtime]}.whl" == filename
 
 
 @settings(max_examples=examples(200), deadline=None)

@@ -1,5 +1,5 @@
-"""A handler with code, for tests of the sandbox: product-info as a Python package, with the document and the vectors of the
-declarative one."""
+"""Handlers with code, for tests of the sandbox: product-info as a Python package and as a WebAssembly module, with the document
+and the vectors of the declarative one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 from treaty_client.authoring.document import write_document
 from treaty_client.protocols.project import HandlerSource, Project, load_project
-from treaty_consensus.handler import HandlerPackage, read_wheel
+from treaty_consensus.handler import WASM, HandlerPackage, read_wheel
 
 PROTOCOLS = Path(__file__).parents[2] / "protocols" / "product-info"
 SOURCES = Path(__file__).parent / "sandboxed_product_info"
+MODULE = Path(__file__).parent / "wasm_product_info"
 ENTRY_POINT = "treaty_handler_product_info:handler"
 
 
@@ -56,3 +57,20 @@ def sandboxed_package(version: str, uri: str = "") -> HandlerPackage:
     """The wheel of that, for a protocol at `uri`."""
     uri = uri or f"https://registry.example/protocols/example.com/product-info/{version}"
     return read_wheel(*sandboxed_product_info(version).build_wheel(uri))
+
+
+def wasm_product_info(version: str) -> Project:
+    """The same protocol with the module that `handler.c` was built into. Its codes are those of version 1.0."""
+    project = sandboxed_product_info(version)
+    assert project.handler is not None
+    sources = {path.name: path.read_bytes() for path in sorted(MODULE.iterdir())}
+    manifest = {**project.handler.manifest, "runtime": "wasm"}
+    return replace(project, handler=HandlerSource(project.handler.version, WASM, sources, manifest))
+
+
+@cache
+def wasm_package(version: str) -> HandlerPackage:
+    """The wheel of that."""
+    return read_wheel(
+        *wasm_product_info(version).build_wheel(f"https://registry.example/protocols/example.com/product-info/{version}")
+    )

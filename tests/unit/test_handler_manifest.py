@@ -79,7 +79,7 @@ def of_interface_2(operation: object) -> bytes:
     return json.dumps({**GOOD, "interface": 2, "operations": {"ask": operation}}).encode()
 
 
-@pytest.mark.parametrize("interface", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("interface", [1, 2, 3, 4, 5, 6])
 def test_each_interface(interface: int) -> None:
     manifest = parse_manifest(changed("interface", interface))
     assert (manifest.interface, manifest.operations["ask"].kind, manifest.operations["ask"].window) == (interface, "request", 0)
@@ -138,9 +138,9 @@ def test_what_it_declares_cannot_be_changed() -> None:
         manifest.operations["ask"].arguments["type"] = "array"  # type: ignore[index]
 
 
-@pytest.mark.parametrize("interface", [0, 6, True, 1.0, "1", None])
+@pytest.mark.parametrize("interface", [0, 7, True, 1.0, "1", None])
 def test_another_interface(interface: object) -> None:
-    assert code_of(changed("interface", interface)) == ("registry.newer" if interface == 6 else "handler.mismatch")
+    assert code_of(changed("interface", interface)) == ("registry.newer" if interface == 7 else "handler.mismatch")
 
 
 @pytest.mark.parametrize(

@@ -454,7 +454,7 @@ def test_the_builder_refuses_what_is_not_its_own() -> None:
         ({"__init__.py": b""}, {"entry_point": "os:system"}, "handler.entry-point"),
         ({"__init__.py": b""}, {"protocol_uri": "http://x"}, "handler.manifest"),
         ({"__init__.py": b""}, {"manifest": {**MANIFEST, "protocol": {}}}, "handler.manifest"),
-        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "interface": 6}}, "registry.newer"),
+        ({"__init__.py": b""}, {"manifest": {**MANIFEST, "interface": 7}}, "registry.newer"),
     ):
         honest = metadata()
         fields = {name: getattr(honest, name) for name in honest.__slots__}

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from sandboxed import sandboxed_package, sandboxed_product_info
+from sandboxed import sandboxed_package, sandboxed_product_info, wasm_package, wasm_product_info
 
 from treaty_client.protocols.project import Project, load_project
 from treaty_consensus.errors import TreatyError
@@ -54,13 +54,17 @@ version = pytest.mark.parametrize("version", ["1.0", "1.1"])
 Load = Callable[[str], tuple[Project, HandlerPackage]]
 
 
-@pytest.fixture(params=["forms", "code"])
+@pytest.fixture(params=["forms", "code", "wasm"])
 def load(request: pytest.FixtureRequest) -> Load:
-    """The protocol as it is published, and the same protocol with a handler that has code: both pass all tests."""
+    """The protocol as it is published, and with handlers that have code, in Python and in C: all pass all tests."""
 
     def loaded(version: str) -> tuple[Project, HandlerPackage]:
         if request.param == "code":
             return sandboxed_product_info(version), sandboxed_package(version)
+        if request.param == "wasm":
+            if version != "1.0":
+                pytest.skip("the module has the codes of 1.0")
+            return wasm_product_info(version), wasm_package(version)
         project = load_project(FOLDER / version)
         uri = f"https://registry.example/protocols/example.com/product-info/{version}"
         return project, read_wheel(*project.build_wheel(uri))

@@ -13,8 +13,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from treaty_consensus.handler import HandlerPackage
+from treaty_consensus.errors import Refused
+from treaty_consensus.handler import HandlerPackage, Runtime
 from treaty_handler import Handler
+from treaty_io.codes import AgentCode
 from treaty_sandbox.in_process import CompiledPackage, DeclarativePackage, LocalWorker
 from treaty_sandbox.interface import RunningHandler, WorkerMetrics
 from treaty_sandbox.kept_session import KeptSession
@@ -56,6 +58,8 @@ class InlineRuntime:
         """Do nothing."""
 
     def _load(self, package: HandlerPackage) -> CompiledPackage:
+        if package.manifest.runtime is Runtime.WASM:
+            raise Refused(AgentCode.SETTINGS, "No test runs a WebAssembly module in its own process. Use SandboxRuntime.")
         if package.digest not in self._compiled:
             operations = Operations(package.manifest)
             self._compiled[package.digest] = (

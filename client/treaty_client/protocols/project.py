@@ -19,7 +19,7 @@ import msgspec
 
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed, NotFound, Refused, TooLarge, TreatyError
-from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, VECTORS, HandlerMetadata, build_wheel
+from treaty_consensus.handler import DECLARATIVE, MAX_ARCHIVE, MODULE_NAME, VECTORS, WASM, HandlerMetadata, Runtime, build_wheel
 from treaty_consensus.protocol import MAX_DOCUMENT, Card, check_document, parse_protocol_uri
 from treaty_io.codes import ProjectCode
 from treaty_sandbox.vectors import MAX_VECTOR, Vector, parse_vector
@@ -144,7 +144,8 @@ def examine_project(folder: Path) -> ProjectFiles:
         handler = None
         if manifest is not None and sources is not None:
             table = toml.handler or HandlerTable()
-            handler = HandlerSource(table.version or toml.version, table.entry_point or DECLARATIVE, sources, manifest, source)
+            point = table.entry_point or (WASM if _is_wasm(manifest) else DECLARATIVE)
+            handler = HandlerSource(table.version or toml.version, point, sources, manifest, source)
         name = toml.name, toml.version, toml.topic, toml.origin
         project = Project(folder, *name, card, document, handler, vectors, toml.aliases)
     return ProjectFiles(read.problems, project, manifest, source, sources, vectors)
@@ -183,16 +184,17 @@ class _Reading:
         manifest, sources = self._manifest(), None
         if manifest is None:
             return None, folder, None
-        declarative = "messages" in manifest
+        declarative, wasm = "messages" in manifest, _is_wasm(manifest)
         if toml is not None:
-            self.problems += handler_problems(toml, declarative=declarative, has_folder=(self.folder / SOURCE).exists())
+            has_folder = (self.folder / SOURCE).exists()
+            self.problems += handler_problems(toml, declarative=declarative, wasm=wasm, has_folder=has_folder)
         # The folder of the sources is not known, or there is none.
-        if not declarative and (toml is None or toml.handler is None) and not (self.folder / SOURCE).exists():
+        if not declarative and not wasm and (toml is None or toml.handler is None) and not (self.folder / SOURCE).exists():
             return manifest, folder, None
         if declarative:
             return manifest, folder, {}
         with self.noting(folder):
-            sources = dict(_sources(_source_folder(self.folder, folder)))
+            sources = dict(_sources(_source_folder(self.folder, folder, MODULE_NAME if wasm else "__init__.py")))
         return manifest, folder, sources
 
     def _manifest(self) -> dict[str, Any] | None:
@@ -215,16 +217,21 @@ class _Reading:
                     yield parse_vector(path.name, data)
 
 
-def _source_folder(folder: Path, name: str) -> Path:
+def _is_wasm(manifest: Mapping[str, Any]) -> bool:
+    return manifest.get("runtime") == Runtime.WASM
+
+
+def _source_folder(folder: Path, name: str, needed: str) -> Path:
+    """Return the folder of the sources. `needed`: the file that it must have."""
     source = (folder / name).resolve()
     # After links are resolved, so that a project cannot publish a folder from elsewhere.
     if not source.is_relative_to(folder.resolve().parent):
         fault = f"{TOML}: [handler] source = {name!r} is neither in this folder nor beside it."
         raise Malformed(ProjectCode.FILE, fault, fix='Move it there, for example to handler/, the default of "source".')
-    if not (source / "__init__.py").is_file():
+    if not (source / needed).is_file():
         raise NotFound(
             ProjectCode.FILE,
-            f"{source} has no __init__.py.",
+            f"{source} has no {needed}.",
             fix="Put the handler's source there, or name its folder in protocol.toml: [handler] source.",
         )
     # The wheel has the project's vectors in this folder.

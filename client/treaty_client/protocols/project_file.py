@@ -217,13 +217,17 @@ def _together(values: Mapping[str, Any]) -> Iterator[ProjectProblem]:
         yield _problem("[handler] entry-point", fault, f'Write entry-point = "{package_of(name)}:{match[2]}".')
 
 
-def handler_problems(toml: ProtocolFile, *, declarative: bool, has_folder: bool) -> Iterator[ProjectProblem]:
-    """The rules for a protocol with a handler. `declarative`: its manifest has `messages`. `has_folder`: there is a handler/."""
+def handler_problems(toml: ProtocolFile, *, declarative: bool, wasm: bool, has_folder: bool) -> Iterator[ProjectProblem]:
+    """The rules for a protocol with a handler. `declarative`: its manifest has `messages`. `wasm`: it has that `runtime`.
+    `has_folder`: there is a handler/."""
     table = toml.handler or HandlerTable()
     if not toml.licence:
         fix = 'Write, for example: licence = "Apache-2.0"'
         yield _problem("licence", f"{TOML}: a handler needs a licence, an SPDX expression", fix)
-    if not declarative and table.entry_point is None:
+    if wasm and table.entry_point is not None:
+        fault = f"{TOML}: the runtime of manifest.json is wasm, so the handler has no entry point"
+        yield _problem("[handler] entry-point", fault, "Remove it, or remove `runtime`.")
+    if not declarative and not wasm and table.entry_point is None:
         fault = (
             f"{TOML} has no entry-point below [handler], and manifest.json no `messages`: the handler has neither code nor forms"
         )

@@ -19,5 +19,5 @@ class Unconfined(Level):
     def command(self, role: Role, limits: SandboxLimits) -> Command:
         if sys.platform == "win32":
             interpreter.require_platform()  # a worker's descriptor 0 is a socket, and it limits itself
-        paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
+        paths = (str(interpreter.package_folder(name).parent) for name in interpreter.packages())
         return Command(python(sys.executable, "none", role, limits, *paths))

@@ -6,7 +6,9 @@
     request                                          reply
     (the worker starts)                              ["ready"]
     ["compile", {path: source}]                      ["code", bytes]
+    ["compile-wasm", module]                         ["code", bytes]
     ["load", bytes, {path: data}, module, attribute] ["done"]
+    ["load-wasm", bytes]                             ["done"]
     ["open", session, role, parameters, snapshot]    ["done"]
     ["event", session, tag, fields]                  ["effects", [[tag, fields], …]]
     ["snapshot", session, limit]                     ["bytes", bytes], and the session is closed
@@ -24,9 +26,10 @@ Fields are a map by field name; bytes are MessagePack bin, `error` is a map or n
 
     00 00 00 21 92 a7 65 66 66 65 63 74 73 91 92 a3 65 6e 64 81 a6 73 74 61 74 75 73 a9 63 6f 6d 70 6c 65 74 65 64
 
-Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `syntax`, `code` (unreadable code
-bytes), `rejected` (the handler raised `ValueError` for a message that it cannot encode or decode), `type` (it returned a value
-of a wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session is unchanged).
+Reasons of a failure: `raised` (the handler raised; `text` is the exception), `memory`, `fuel` (of a WebAssembly module),
+`syntax`, `code` (unreadable code bytes), `rejected` (the handler raised `ValueError` for a message that it cannot encode or
+decode), `type` (it returned a value of a wrong type), `unmovable` (its snapshot raised, or is longer than `limit`; the session
+is unchanged).
 
 The worker trusts the host. The host does not trust the worker, because a handler can write to the socket itself. So a reply is
 decoded under a cap of bytes and a cap of values (65,536, names of maps included) and strictly by type. A frame without a request
@@ -109,10 +112,15 @@ def encode_frame(*parts: object) -> bytes:
 
     Raises `ValueError` beyond `MAX_FRAME`, and `TypeError` or `OverflowError` for a value that MessagePack cannot carry.
     """
-    payload = _encoder.encode(parts)
+    payload = encode_payload(*parts)
     if len(payload) > MAX_FRAME:
         raise ValueError(f"a frame has at most {MAX_FRAME} bytes")
     return len(payload).to_bytes(HEADER, "big") + payload
+
+
+def encode_payload(*parts: object) -> bytes:
+    """Encode a frame without its length. Raises `TypeError` or `OverflowError` as `encode_frame`."""
+    return _encoder.encode(parts)
 
 
 def decode_payload(payload: bytes | msgspec.Raw) -> WorkerMessage:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from . import framing, importer
+from . import framing, importer, wasm
 from .confinement import PIPE, Confinement, ForkedConfinement
 
 if typing.TYPE_CHECKING:
@@ -60,13 +60,17 @@ class _WrongType(Exception):
 class Server:
     """Answer the requests of `framing` for one handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine: wasm.Engine | None = None) -> None:
+        """Load nothing. `engine`: of WebAssembly, where it is installed."""
+        self._engine = engine
         self._handler: Handler | None = None
         self._sessions: dict[int, Session] = {}
         self._requests: dict[str, Callable[..., _Parts]] = {
             "batch": self._batch,
             "compile": self._compile,
+            "compile-wasm": self._compile_wasm,
             "load": self._load,
+            "load-wasm": self._load_wasm,
             "open": self._open,
             "event": self._event,
             "snapshot": self._snapshot,
@@ -100,6 +104,18 @@ class Server:
 
     def _compile(self, sources: msgspec.Raw) -> _Parts:
         return "code", importer.compile_package(framing.decode_any(sources))
+
+    def _compile_wasm(self, module: msgspec.Raw) -> _Parts:
+        return "code", self._runtime().compile(framing.decode_any(module))
+
+    def _load_wasm(self, code: msgspec.Raw) -> _Parts:
+        try:
+            handler = wasm.WasmHandler(self._runtime(), framing.decode_any(code))
+        except ValueError as error:
+            return "failed", "code", _describe(error)
+        for name in ("open", "event", "snapshot", "copy", "close", "encode", "decode", "validate"):
+            self._requests[name] = getattr(handler, name)
+        return ("done",)
 
     def _load(self, code: msgspec.Raw, data: msgspec.Raw, module: msgspec.Raw, attribute: msgspec.Raw) -> _Parts:
         try:
@@ -160,6 +176,10 @@ class Server:
         issues = self._loaded().validate(framing.decode_any(message), framing.decode_any(sender))
         return "issues", [_typed(issue, str) for issue in issues]
 
+    def _runtime(self) -> wasm.Engine:
+        assert self._engine is not None, "the host asks only where wasmtime is installed"
+        return self._engine
+
     def _loaded(self) -> Handler:
         assert self._handler is not None, "the host loads before it opens"
         return self._handler
@@ -170,6 +190,8 @@ def _failed(error: BaseException) -> _Parts:
     match error:
         case MemoryError():
             return "failed", "memory", ""
+        case wasm.OutOfFuel():
+            return "failed", "fuel", ""
         case SyntaxError():
             return "failed", "syntax", _describe(error)
         case _Rejected():
@@ -249,6 +271,7 @@ def main() -> None:
     name, role, machine = sys.argv[1:4]
     memory, cpu = map(int, sys.argv[4:6])
     confinement = _confinement(name, machine)
+    engine = wasm.Engine.prepare()  # from files, and before the filter
     # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
     # has.
     sys.path[:] = [path for path in sys.path if path not in sys.argv[6:]]
@@ -257,9 +280,9 @@ def main() -> None:
     if role == "template" and isinstance(confinement, ForkedConfinement):
         from . import template
 
-        template.run(confinement, lambda: serve(confinement, memory, cpu))
+        template.run(confinement, lambda: serve(confinement, memory, cpu, engine))
     else:
-        serve(confinement, memory, cpu)
+        serve(confinement, memory, cpu, engine)
     os._exit(0)
 
 
@@ -278,10 +301,10 @@ def _confinement(name: str, machine: str) -> Confinement:
             return Confinement()
 
 
-def serve(confinement: Confinement, memory: int, cpu: int) -> None:
+def serve(confinement: Confinement, memory: int, cpu: int, engine: wasm.Engine | None) -> None:
     """Restrict this process, then answer requests until the host closes the pipe."""
     _harden(confinement, memory, cpu)
-    server = Server()
+    server = Server(engine)
     # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))
     while (payload := _read_frame()) is not None:

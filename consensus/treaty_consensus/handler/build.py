@@ -12,8 +12,8 @@ from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import write_archive
 from .dist_info import GROUP, record_of
-from .manifest import MANIFEST_NAME
-from .wheel import PREFIX, TAG, read_wheel
+from .manifest import MANIFEST_NAME, Runtime
+from .wheel import PREFIX, TAGS, read_wheel
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class HandlerMetadata:
     """Hold the metadata of the wheel.
 
     `name`: without `treaty-handler-`.
-    `entry_point`: `MODULE:ATTRIBUTE`; `DECLARATIVE` if the manifest has `messages`.
+    `entry_point`: `MODULE:ATTRIBUTE`; `DECLARATIVE` if the manifest has `messages`, `WASM` if it has that `runtime`.
     `manifest`: `operations` and `roles` as `manifest` describes them, and `interface` where the handler needs a later one than
     its operations show. The build adds the protocol.
     """
@@ -39,7 +39,8 @@ class HandlerMetadata:
 def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tuple[str, bytes]:
     """Return file name and bytes of the wheel. The result has passed `read_wheel`.
 
-    `sources`: path inside the package (`__init__.py`, …) → content, without the manifest. Empty if the manifest has `messages`.
+    `sources`: path inside the package (`__init__.py`, `handler.wasm`, …) → content, without the manifest. Empty if the
+    manifest has `messages`.
 
     Raises the errors of `read_wheel`, so every refusal names its rule before the package is published.
     """
@@ -53,6 +54,7 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
         # A line break would add a header of its own to METADATA.
         if not line.isprintable():
             raise Malformed(HandlerCode.PACKAGE, f"{ascii(line)[:80]} is not one line of text.")
+    tag = TAGS[Runtime.WASM if metadata.manifest.get("runtime") == Runtime.WASM else Runtime.PYTHON]
     package = (PREFIX + metadata.name).replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     files = {f"{package}/{path}": content for path, content in sources.items()}
@@ -61,10 +63,10 @@ def build_wheel(sources: Mapping[str, bytes], metadata: HandlerMetadata) -> tupl
         f"Metadata-Version: 2.4\nName: {PREFIX}{metadata.name}\nVersion: {version}\nSummary: {metadata.summary}\n"
         f"License-Expression: {metadata.licence}\nRequires-Python: >=3.11\n"
     ).encode()
-    files[f"{dist_info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: treaty\nRoot-Is-Purelib: true\nTag: {TAG}\n".encode()
+    files[f"{dist_info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: treaty\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()
     files[f"{dist_info}/entry_points.txt"] = f"[{GROUP}]\n{metadata.name} = {metadata.entry_point}\n".encode()
     files[f"{dist_info}/RECORD"] = _record(files, f"{dist_info}/RECORD")
-    filename, data = f"{package}-{version}-{TAG}.whl", write_archive(files)
+    filename, data = f"{package}-{version}-{tag}.whl", write_archive(files)
     # The reader's rules are the only ones: the builder repeats none of them.
     read_wheel(filename, data)
     return filename, data
@@ -78,6 +80,8 @@ def encode_manifest(manifest: Mapping[str, object], protocol_uri: str, protocol_
         interface = max(interface, 2)
     if "refusals" in manifest or _has_negative_code(manifest) or _has_text(manifest.get("messages"), "$absent"):
         interface = 5
+    if "runtime" in manifest:
+        interface = 6
     # `$schema` is for the author's editor.
     members = {name: member for name, member in manifest.items() if name != "$schema"}
     protocol = {"uri": protocol_uri, "sha256": protocol_hash}

@@ -98,16 +98,16 @@ def record_of(content: bytes) -> tuple[str, str]:
     return f"sha256={digest}", str(len(content))
 
 
-def check_wheel_file(text: str) -> None:
-    """Check the headers of WHEEL. Raises `Refused` (`handler.package`)."""
+def check_wheel_file(text: str, tag: str) -> None:
+    """Check the headers of WHEEL. `tag`: that of the file name. Raises `Refused` (`handler.package`)."""
     headers = _headers(text.rstrip("\n"))
     # Generator is free text, and nothing acts on it.
     fields = {name: values for name, values in headers.items() if name != "generator"}
     version = fields.pop("wheel-version", [])
     if len(version) != 1 or not re.fullmatch(r"1\.[0-9]{1,3}", version[0]):
         raise Refused(HandlerCode.PACKAGE, "WHEEL must have one Wheel-Version 1.x.")
-    if fields != {"root-is-purelib": ["true"], "tag": ["py3-none-any"]}:
-        raise Refused(HandlerCode.PACKAGE, "WHEEL must say Root-Is-Purelib: true and Tag: py3-none-any, and nothing else.")
+    if fields != {"root-is-purelib": ["true"], "tag": [tag]}:
+        raise Refused(HandlerCode.PACKAGE, f"WHEEL must say Root-Is-Purelib: true and Tag: {tag}, and nothing else.")
 
 
 def check_metadata(text: str, name: str, version: str) -> None:

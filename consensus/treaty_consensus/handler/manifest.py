@@ -30,9 +30,9 @@ from .schema import check_schema, check_together
 
 # The versions of the interface between host and handler. Interface 2 adds streams, events and cancellation. Interface 3 adds
 # sessions with many peers, and interface 4 the change of agreed parameters. Interface 5 adds negative error codes, and forms that
-# are told apart by the absence of a member, and whose ids may be integers.
-INTERFACE = 5
-INTERFACES = (1, 2, 3, 4, 5)
+# are told apart by the absence of a member, and whose ids may be integers. Interface 6 adds the runtime `wasm`.
+INTERFACE = 6
+INTERFACES = (1, 2, 3, 4, 5, 6)
 MANIFEST_NAME = "manifest.json"
 # Large enough for 64 operations with schemas; every peer parses it before the first session.
 MAX_MANIFEST = 128 * 1024
@@ -56,6 +56,13 @@ _OPERATION = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _ROLE = re.compile(r"[a-z][a-z0-9-]{0,31}")
 # The values of `peers`: the connections of one session in a role.
 _ONE, _MANY = "one", "many"
+
+
+class Runtime(StrEnum):
+    """The runtime of a handler: Python, also for one without code, or a WebAssembly module."""
+
+    PYTHON = "python"
+    WASM = "wasm"
 
 
 class OperationKind(StrEnum):
@@ -132,6 +139,7 @@ class Manifest:
     interface: int = INTERFACE
     messages: Mapping[str, Forms] = field(default_factory=dict)
     refusals: Mapping[int, int] = field(default_factory=dict)
+    runtime: Runtime = Runtime.PYTHON
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -144,8 +152,10 @@ def parse_manifest(data: bytes) -> Manifest:
     if isinstance(value, dict):
         _check_interface(value.get("interface", INTERFACE))
     declared = {"messages", "refusals"} & value.keys() if isinstance(value, dict) else set[str]()
-    fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"} | declared)
+    more = declared | ({"runtime"} & value.keys() if isinstance(value, dict) else set())
+    fields = _object(value, "the manifest", {"interface", "protocol", "operations", "roles"} | more)
     interface = fields["interface"]
+    runtime = _runtime(fields, interface, is_declarative=bool(declared))
     protocol = _object(fields["protocol"], "protocol", {"uri", "sha256"})
     uri = _text(protocol["uri"], "protocol.name")
     operations = {
@@ -176,7 +186,8 @@ def parse_manifest(data: bytes) -> Manifest:
         raise _malformed("messages are for sessions with one peer; a shared role needs code")
     messages = parse_messages(fields["messages"], operations, interface) if declared else MappingProxyType[str, Forms]({})
     refusals = parse_refusals(fields["refusals"], operations) if "refusals" in declared else MappingProxyType[int, int]({})
-    return Manifest(uri, protocol_hash, MappingProxyType(operations), MappingProxyType(roles), interface, messages, refusals)
+    tables = MappingProxyType(operations), MappingProxyType(roles)
+    return Manifest(uri, protocol_hash, *tables, interface, messages, refusals, runtime)
 
 
 def _check_interface(interface: object) -> None:
@@ -188,6 +199,15 @@ def _check_interface(interface: object) -> None:
             f"This handler needs interface {interface!r:.20}; this version has the interfaces 1 to {INTERFACE}.",
             fix="Upgrade treaty, or ask the publisher for a package of one of these interfaces.",
         )
+
+
+def _runtime(fields: Mapping[str, Any], interface: int, *, is_declarative: bool) -> Runtime:
+    if "runtime" not in fields:
+        return Runtime.PYTHON
+    # Python is said by leaving it out: a second spelling would need a later interface than the handler does.
+    if fields["runtime"] != Runtime.WASM or interface < 6 or is_declarative:
+        raise _malformed('runtime is "wasm" or left out, needs "interface": 6, and is for handlers with code')
+    return Runtime.WASM
 
 
 def _operation(name: str, value: object, interface: int) -> Operation:

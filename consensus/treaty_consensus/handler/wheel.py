@@ -11,7 +11,7 @@ to inflate, hash and decode, and a manifest and a README to parse.
 Python imports the files that end in `.py`, each as exactly one module. A module is a file `NAME.py`, or a folder `NAME/` with
 an `__init__.py`, never both. Names are ASCII identifiers. A folder with sources is a package, and so is every folder above it:
 without namespace packages, no import depends on other installed distributions. No other file has an ending that an interpreter
-treats as code, on any system.
+treats as code, on any system. A package of the runtime `wasm` has one module, and no file that Python imports (`wasm`).
 
 Text has a single interpretation: the same for an interpreter, a metadata parser and a person. Every file of a package is UTF-8
 without NUL. Python sources and metadata files must also be *plain*. Plain text contains none of the characters that readers
@@ -41,18 +41,23 @@ from ..codes import HandlerCode
 from ..errors import Malformed, Refused
 from .archive import read_archive
 from .dist_info import check_metadata, check_place, check_record, check_top_level, check_wheel_file, is_plain, parse_entry_point
-from .manifest import MANIFEST_NAME, Manifest, parse_manifest
+from .manifest import MANIFEST_NAME, Manifest, Runtime, parse_manifest
+from .wasm import MODULE_NAME, check_module
 
 PREFIX = "treaty-handler-"
 VECTORS = "vectors"
 """The folder of the package with the sessions that its handler reproduces. Readers replay them; a handler does not see them."""
-TAG = "py3-none-any"
+# The runtime is in the file name, so that a reader passes over packages of runtimes that it does not have.
+TAGS = {Runtime.PYTHON: "py3-none-any", Runtime.WASM: "wasm-none-any"}
 # The entry point of a package without code. Its manifest has `messages`, which the host interprets.
 DECLARATIVE = "treaty_handler.declarative:handler"
+# The entry point of a WebAssembly module. A worker gives it the requests of `treaty_sandbox.worker.wasm`.
+WASM = "treaty_handler.wasm:handler"
 # Most file systems limit a name to 255 bytes; stores add a digest.
 MAX_FILENAME = 160
 
-_FILENAME = re.compile(rf"(treaty_handler(?:_[a-z0-9]+)+)-([a-z0-9.+]+)-{TAG}\.whl")
+_FILENAME = re.compile(rf"(treaty_handler(?:_[a-z0-9]+)+)-([a-z0-9.+]+)-({'|'.join(TAGS.values())})\.whl")
+_RUNTIMES = {tag: runtime for runtime, tag in TAGS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,11 @@ class HandlerPackage:
         return {name: content for name, content in named.items() if name.endswith(".json")}
 
     @property
+    def module(self) -> bytes:
+        """Return the WebAssembly module of a package of that runtime."""
+        return self.files[f"{self.package}/{MODULE_NAME}"]
+
+    @property
     def is_declarative(self) -> bool:
         """Tell whether the package has no code: its manifest has the forms of all messages."""
         return bool(self.manifest.messages)
@@ -103,70 +113,80 @@ def read_wheel(filename: str, data: bytes) -> HandlerPackage:
 
     Raises `TooLarge`, `Malformed` or `Refused` (`handler.*`).
     """
-    name, version = parse_filename(filename)
+    name, version, runtime = parse_filename(filename)
     files = read_archive(data)
     package = name.replace("-", "_")
     dist_info = f"{package}-{version}.dist-info"
     for path, content in files.items():
-        _check_file(path, content, package, dist_info)
+        _check_file(path, content, package, dist_info, runtime)
     # Cheap checks first: names before hashes, and the manifest with its schemas last.
     check_modules(files)
     check_record(_text(files, f"{dist_info}/RECORD"), f"{dist_info}/RECORD", files)
-    check_wheel_file(_text(files, f"{dist_info}/WHEEL"))
+    check_wheel_file(_text(files, f"{dist_info}/WHEEL"), TAGS[runtime])
     check_metadata(_text(files, f"{dist_info}/METADATA"), name, version)
     if f"{dist_info}/top_level.txt" in files:
         check_top_level(_text(files, f"{dist_info}/top_level.txt"), package)
     entry_point = _entry_point(_text(files, f"{dist_info}/entry_points.txt"), package, files)
     manifest = parse_manifest(_file(files, f"{package}/{MANIFEST_NAME}"))
+    if manifest.runtime is not runtime or (str(entry_point) == WASM) != (runtime is Runtime.WASM):
+        raise Refused(HandlerCode.MANIFEST, "The file name, the manifest and the entry point name different runtimes.")
     _check_declarative(manifest, entry_point, package, files)
+    if runtime is Runtime.WASM:
+        check_module(_file(files, f"{package}/{MODULE_NAME}"))
     return HandlerPackage(hex_digest(data), filename, len(data), name, version, entry_point, manifest, MappingProxyType(files))
 
 
-def parse_filename(filename: str) -> tuple[str, str]:
-    """Return distribution name (with dashes) and version. Raises `Malformed` or `Refused` (`handler.package`)."""
+def parse_filename(filename: str) -> tuple[str, str, Runtime]:
+    """Return distribution name (with dashes), version and runtime. Raises `Malformed` or `Refused` (`handler.package`)."""
     if len(filename) > MAX_FILENAME:
         raise Malformed(HandlerCode.PACKAGE, f"A wheel's file name has at most {MAX_FILENAME} characters.")
     match = _FILENAME.fullmatch(filename)
     if match is None:
         raise Refused(
             HandlerCode.PACKAGE,
-            f"{filename!a} is not of the form treaty_handler_NAME-VERSION-{TAG}.whl.",
-            fix="NAME is lower-case words and digits joined by single underscores.",
+            f"{filename!a} is not of the form treaty_handler_NAME-VERSION-TAG.whl.",
+            fix=f"TAG is {' or '.join(TAGS.values())}. NAME is lower-case words and digits joined by single underscores.",
         )
-    package, written = match.groups()
+    package, written, tag = match.groups()
     try:
         version = str(Version(written))
     except InvalidVersion as error:
         raise Malformed(HandlerCode.PACKAGE, f"{written!a} is not a version (PEP 440).") from error
     # One version has one file name: `1.0` and `1.00` would be two packages of one version.
     if written != version:
-        normal = f"{package}-{version}-{TAG}.whl"
+        normal = f"{package}-{version}-{tag}.whl"
         raise Refused(HandlerCode.PACKAGE, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
-    return package.replace("_", "-"), version
+    return package.replace("_", "-"), version, _RUNTIMES[tag]
 
 
-def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None:
+def _check_file(path: str, content: bytes, package: str, dist_info: str, runtime: Runtime) -> None:
     top, _, rest = path.partition("/")
     # Checked first and by name alone: an installer would act on these before any import.
     if path.lower().endswith(".pth"):
         raise Refused(HandlerCode.PACKAGE, f"{path} would run code when Python starts.")
     if top.lower().endswith(".data"):
         raise Refused(HandlerCode.PACKAGE, f"{path} would be installed outside the package.")
-    check_ending(path)
+    is_module = runtime is Runtime.WASM and path == f"{package}/{MODULE_NAME}"
+    if not is_module:
+        check_ending(path)
     if not rest or top not in (package, dist_info):
         raise Refused(HandlerCode.PACKAGE, f"{path} is outside {package}/, the package's one importable name.")
     if top == dist_info:
         check_place(path, rest, len(content))
+    if is_module:
+        return
     text = decode(path, content)
     if is_source(path) or (top == dist_info and is_plain(rest)):
         check_plain(path, content, text)
     if is_source(path):
         check_coding(path, text)
+        if runtime is Runtime.WASM:
+            raise Refused(HandlerCode.PACKAGE, f"{path} is Python, and the package has a WebAssembly module.", fix="Remove one.")
 
 
 def _entry_point(text: str, package: str, files: Mapping[str, bytes]) -> EntryPoint:
     name, module, attribute = parse_entry_point(text)
-    if f"{module}:{attribute}" == DECLARATIVE:
+    if f"{module}:{attribute}" in (DECLARATIVE, WASM):
         return EntryPoint(name, module, attribute)
     _file(files, f"{package}/__init__.py")
     path = module.replace(".", "/")

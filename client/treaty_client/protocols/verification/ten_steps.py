@@ -25,7 +25,7 @@ from packaging.tags import Tag, sys_tags
 from treaty_consensus.codes import HandlerCode
 from treaty_consensus.did import decode_multikey
 from treaty_consensus.errors import Refused, TreatyError, Untrusted
-from treaty_consensus.handler import TAG, HandlerPackage, parse_filename, read_wheel
+from treaty_consensus.handler import TAGS, HandlerPackage, Runtime, parse_filename, read_wheel
 from treaty_consensus.kinds import Decision, Genesis, Grant, Handler, Identity, Newer, Publish, Status
 from treaty_consensus.log.checkpoint import LogKeys, SignedCheckpoint
 from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
@@ -33,7 +33,7 @@ from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card, parse_protocol_uri
 from treaty_consensus.statement import Statement
 from treaty_io.codes import BundleCode, ClientDocumentCode, ClientStatusCode, LockCode, PolicyCode, PublisherCode
-from treaty_io.extras import naming_extras
+from treaty_io.extras import has_wasm, naming_extras, require_wasm
 from treaty_io.network.did_documents import DidDocument
 
 from ...policy import Policy
@@ -548,21 +548,27 @@ def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None =
 
 
 def choose(offered: Iterable[OfferedHandler], policy: Policy, author: str = "") -> OfferedHandler:
-    """Return the newest handler of the first publisher in the policy that has one for this runtime and did not take it back.
+    """Return the newest handler of the first publisher in the policy that has one for this machine and did not take it back; of
+    several runtimes, one of the first runtime in the policy.
 
     If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.refused`), whose fix names
-    `author` where the author of the protocol is among the publishers: anybody may attach a handler.
+    `author` where the author of the protocol is among the publishers: anybody may attach a handler. Raises `Unavailable`
+    (`system.missing`) where only the runtime of a handler is not installed.
     """
-    admitted = [
-        handler
+    named = [
+        (handler, runtime)
         for handler in offered
-        if policy.admits_publisher(handler.publisher, handler.tenure) and _runs_here(handler.body.filename)
+        if policy.admits_publisher(handler.publisher, handler.tenure)
+        and (runtime := _runtime(handler.body.filename)) in policy.runtimes
     ]
+    admitted = [handler for handler, runtime in named if runtime is not None and _runs_here(runtime)]
+    if named and not admitted and all(runtime is Runtime.WASM for _, runtime in named):
+        require_wasm()
     # In the order of the policy: the owner's preference, not the registry's, selects the code.
     for publisher in policy.publishers:
         usable = [handler for handler in admitted if handler.publisher == publisher and not handler.is_negative]
         if usable:
-            return max(usable, key=lambda handler: handler.index)
+            return max(usable, key=lambda handler: (-policy.runtimes.index(str(_runtime(handler.body.filename))), handler.index))
     if admitted:
         return max(admitted, key=lambda handler: handler.index)  # taken back: step 9 refuses it and names its successor
     publishers = sorted({handler.publisher for handler in offered})
@@ -576,13 +582,16 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy, author: str = "") 
 
 # Listing the tags of this runtime takes about a millisecond, and they do not change.
 @cache
-def _handlers_run_here() -> bool:
-    return Tag(*TAG.split("-")) in sys_tags()
+def _python_runs_here() -> bool:
+    return Tag(*TAGS[Runtime.PYTHON].split("-")) in sys_tags()
 
 
-def _runs_here(filename: str) -> bool:
+def _runs_here(runtime: Runtime) -> bool:
+    return has_wasm() if runtime is Runtime.WASM else _python_runs_here()
+
+
+def _runtime(filename: str) -> Runtime | None:
     try:
-        parse_filename(filename)
-    except TreatyError:  # for another runtime, or not a handler package
-        return False
-    return _handlers_run_here()
+        return parse_filename(filename)[2]
+    except TreatyError:  # of a later release, or not a handler package
+        return None
