@@ -80,6 +80,7 @@ from .kinds import (
     Publish,
     Report,
     Status,
+    Validation,
     Vouch,
     Withdrawal,
 )
@@ -187,7 +188,7 @@ class _Case:
     def check_authors(self, keys: tuple[bytes, ...], operator: str) -> None:
         """Check that the verified keys are current, and that the number of authors fits the type."""
         # Two signatures are for reports, and for identities that an old key co-signs.
-        pair = isinstance(self.statement.body, Report | Identity)
+        pair = isinstance(self.statement.body, Report | Identity) and not isinstance(self.statement.body, Validation)
         if len(self.statement.by) != 1 and not pair:
             raise Refused(StatementCode.SIGNATURES, f"A {self.statement.type} statement has one author.")
         check_operator(self.statement, operator)
@@ -195,6 +196,11 @@ class _Case:
             # The keys may have changed since the signature was verified: the sequencer checks again at the final index.
             if keys_of(self.facts, did).get(key_id) != key:
                 raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
+            identity: IdentityFact | None = self.find(identity_key(did.text), IdentityFact)
+            if identity is not None and identity.has_ended(key_id, self.log.time):
+                raise Unauthorized(
+                    StatementCode.UNKNOWN_KEY, f"{key_id} signs no longer.", fix="Have a new key validated, with a new token."
+                )
 
     def check_voter(self) -> None:
         """Check that the author may vote and vouch: under a rule with notice, a new tenure waits as it does to publish."""
@@ -234,6 +240,31 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
     since = before.since if before and before.tenure == tenure else max(case.log.time, case.statement.issued)
     keys = {k.id: k.multikey for k in body.keys}
     return {key: IdentityFact(case.statement.id, case.index, body.document.sha256, keys, tenure, since)}
+
+
+def _validation(case: _Case, body: Validation) -> dict[str, Fact]:
+    key = identity_key(body.did)
+    before: IdentityFact | None = case.find(key, IdentityFact)
+    if body.previous != (before.statement if before else None):
+        raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
+    tenure = tenure_of_validation(before, body)
+    if body.tenure != tenure:
+        raise Refused(IdentityCode.FORM, f"This validation of {body.did} must have tenure {tenure}, not {body.tenure}.")
+    now = max(case.log.time, case.statement.issued)
+    same = before if before and before.tenure == tenure else None
+    ends: dict[str, int] = {}
+    if body.method == "oidc":
+        proved, *others = body.keys
+        ends = {each.id: same.ends.get(each.id, 0) if same else 0 for each in others}
+        # Only the proved key is new: the operator cannot prolong another one, nor add one that no token named.
+        if any(end < now for end in ends.values()):
+            raise Refused(IdentityCode.FORM, f"This validation of {body.did} lists a key that has ended, or was never proved.")
+        ends[proved.id] = now + KEY_LIFE
+    keys = {k.id: k.multikey for k in body.keys}
+    since = same.since if same else now
+    return {
+        key: IdentityFact(case.statement.id, case.index, body.document.sha256, keys, tenure, since, body.account, ends),
+    }
 
 
 def _grant(case: _Case, body: Grant) -> dict[str, Fact]:
@@ -411,6 +442,7 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Decision: _decision,
     Withdrawal: _withdrawal,
     Rotation: _rotation,
+    Validation: _validation,
 }
 
 
@@ -520,10 +552,16 @@ def tenure_of(facts: Facts, did: str) -> int:
 
 def _owners(namespace: str) -> tuple[str, ...]:
     """Return the DIDs whose namespace this is."""
-    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
-    return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
+    # All methods of a domain have one namespace, so the identity of each may be the owner's.
+    return (
+        (namespace,)
+        if namespace.startswith("did:")
+        else tuple(f"did:{method}:{namespace}" for method in ("wba", "web", "treaty"))
+    )
 
 
+# Seconds of the log's clock. A workflow publishes within minutes, and nobody keeps its key.
+KEY_LIFE = 3600
 # Seconds of the log's clock: the time in which the owner of a domain can notice that others took it, before they publish.
 TENURE_WAIT = 30 * 24 * 3600
 
@@ -539,11 +577,23 @@ def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: 
     return before.tenure if cosigned or multikeys <= set(before.keys.values()) else before.tenure + 1
 
 
+def tenure_of_validation(before: IdentityFact | None, body: Validation) -> int:
+    """Return the tenure of a validation that follows `before`.
+
+    An account keeps its tenure with its number, whatever key it proves: the key of a workflow lives for minutes. The number of
+    another account begins a new one, as a name that was given up may be taken by others. A domain follows `tenure_after`.
+    """
+    if before is None or body.method == "dns":
+        return tenure_after(before, {key.multikey for key in body.keys}, cosigned=False)
+    return before.tenure + (before.account != body.account)
+
+
 def check_tenure(log: LogFact, author: str, identity: IdentityFact | None) -> None:
     """Check that the DID's tenure did not change in the last thirty days."""
     if identity and identity.tenure > 1 and log.time < identity.since + TENURE_WAIT:
+        changed = "is another account" if identity.account else "lists new keys that no old key co-signed"
         raise Refused(
             IdentityCode.NEW_TENURE,
-            f"{author} lists new keys that no old key co-signed, so the domain may have changed hands.",
+            f"{author} {changed}, so the name may have changed hands.",
             fix="Wait until 30 days have passed since then.",
         )

@@ -9,6 +9,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.markup import escape
 
+from treaty_consensus.did import Validated
+
 from ..listening import Listening
 from ..registry import Registry
 from ..server import serve as serve_http
@@ -29,6 +31,7 @@ def serve(
     network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
     contact: Annotated[str | None, Variable("CONTACT")] = None,
+    validate: Annotated[tuple[Validated, ...], Variable("VALIDATE")] = (),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
@@ -53,6 +56,8 @@ def serve(
         Multiply every quota by this factor.
     contact
         Where anyone reports abuse: an e-mail address or an https URL. Pages, /log and refusals name it.
+    validate
+        Log keys of names without a web server too: `oidc`, accounts of GitHub, by tokens of their workflows. Default: none.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
@@ -69,6 +74,7 @@ def serve(
         tls_key=tls.tls_key,
         quotas=Quotas().times(quota),
         contact=contact or None,
+        validate=frozenset(validate),
         parameters=parameters,
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
