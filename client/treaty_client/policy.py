@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from treaty_consensus.canonical import parse_digest
-from treaty_consensus.did import parse_did
+from treaty_consensus.did import Validated, parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.log.durability import MAX_PLACES
 from treaty_consensus.log.note import VerifierKey
@@ -56,8 +56,9 @@ class Policy:
     digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `via`: by origin, the
     witnesses (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each.
     `max_age`: seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them
-    have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
-    lost with seen.db, or a warning is logged.
+    have passed, and so learns of revocations. `validated`: the ways of validation that are enough for a publisher without a DID
+    document; the operator of the log attests them. `lost_memory`: whether answers are refused when facts that registries proved
+    were lost with seen.db, or a warning is logged.
 
     Raises `Malformed` (`policy.file`, `did.*`, `canonical.text`) for
     impossible values.
@@ -83,9 +84,10 @@ class Policy:
     copies: int = 0
     via: Mapping[str, Sequence[str]] = field(default_factory=dict)
     constitutions: Mapping[str, str] = field(default_factory=dict)
+    validated: Sequence[str] = get_args(Validated)
 
     def __post_init__(self) -> None:
-        for name in ("publishers", "signers", "registries"):
+        for name in ("publishers", "signers", "registries", "validated"):
             value = getattr(self, name)
             # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
@@ -140,8 +142,9 @@ class Policy:
 
     def admits_publisher(self, did: str, tenure: int) -> bool:
         """Return whether handlers of this DID, in this tenure, may run."""
+        way = parse_did(did).validated_by
         # A DID without a pinned tenure is admitted in each. Pin it where a domain could change hands.
-        return did in self.publishers and self.tenures.get(did, tenure) == tenure
+        return did in self.publishers and (way is None or way in self.validated) and self.tenures.get(did, tenure) == tenure
 
 
 class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,6 +182,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: int = 0
     via: dict[str, tuple[str, ...]] = {}
     constitutions: dict[str, str] = {}
+    validated: tuple[Validated, ...] = get_args(Validated)
 
 
 def load_policy(path: Path) -> Policy:

@@ -24,6 +24,13 @@ from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from .context import Options, run
 from .values import Uri
 
+SAYS = {
+    None: "",
+    "oidc": ", by a token of a workflow, as the registry's operator states",
+    "dns": ", by a record of its domain, as the registry's operator states",
+}
+"""How a publisher without a DID document was validated. It has no vote."""
+
 
 def info(uri: Annotated[Uri, Parameter(help="The protocol's URI.")], /, *, options: Options = Options()) -> None:
     """Show a protocol on one screen: its publisher, its state, its operations. Its proof is checked; no handler runs."""
@@ -69,6 +76,7 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
         "title": card.title if card else "",
         "summary": card.summary if card else "",
         "publisher": published.statement.author.text,
+        "validated": published.statement.author.validated_by,
         "index": published.index,
         "issued": published.statement.issued,
         "status": _state(status),
@@ -105,7 +113,7 @@ def _rows(value: dict[str, Any]) -> dict[str, str]:
         "uri": value["uri"],
         # The clock of the publisher; the last second of the calendar bounds it.
         "published": f"{dt.datetime.fromtimestamp(min(value['issued'], 253_402_300_799), dt.UTC).date()}, leaf {value['index']}",
-        "publisher": value["publisher"],
+        "publisher": f"{value['publisher']}{SAYS[value['validated']]}",
         "status": value["status"] + successor,
         "topic": f"{value['topic']}: {value['election'] or 'not decided'}",
         "hash": f"{value['hash']}, {value['size']:,} bytes",

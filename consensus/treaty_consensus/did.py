@@ -84,7 +84,7 @@ class Did:
 
     @property
     def document_url(self) -> str:
-        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.method`) for did:key and did:treaty."""
+        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.method`) for the other methods."""
         if self.host is None:
             raise Refused(DidCode.METHOD, "A did:key has no document: the key is the identity.")
         if self.validated_by is not None:

@@ -130,9 +130,9 @@ class Identity(Body, frozen=True):
 class Validation(Identity, frozen=True, kw_only=True):
     """State that the operator validated a name without a DID document (did:treaty), and which keys act for it.
 
-    It is an `Identity` whose evidence is another one: the `document` is what the operator saw (`validation`). `keys`: the one that
-    was proved now, then earlier ones that still sign. `account`: the forge's number of the account, which a name that was given
-    up and taken anew does not keep. `workflow`: the file whose steps ran, with its repository and its ref. Both of `oidc` alone.
+    It is an `Identity` whose `document` is what the operator saw (`workflow_evidence`). `keys`: the one that was proved now, then
+    earlier ones that still sign. `account`: the forge's number of the account, which a name that was given up and taken anew does
+    not keep. `workflow`: the file whose steps ran, with its repository and its ref. Both of `oidc` alone.
     """
 
     method: Validated

@@ -5,8 +5,8 @@ token is a bearer secret until it ends, so the log never has it. The `document` 
 
     {"claims": {…}, "key": {"e", "kid", "kty", "n"}, "token": HEX}
 
-`claims`: those of `Claims` that the token had. `key`: the JWK of the issuer under which the token verified. `token`: SHA-256 of the
-token. The audience of the token names the log and the key that it proves, so a token that was caught on its way is of no use:
+`claims`: those of `Claims` that the token had. `key`: the JWK of the issuer under which the token verified. `token`: SHA-256 of
+the token. The audience of the token names the log and the key that it proves, so a token that was caught on its way is of no use:
 
     treaty:registry.example:z6Mk…
 
@@ -32,7 +32,7 @@ from .kinds import MAX_DID_DOCUMENT, Blob, Key, Validation
 ISSUERS: Final = {"github.com": "https://token.actions.githubusercontent.com"}
 """The issuer of the tokens of each forge. Pinned: a token says itself who issued it."""
 EVENTS: Final = frozenset({"push", "release", "schedule", "workflow_dispatch"})
-"""The events that only who may write to the repository causes. With `pull_request_target` a stranger's change runs as the owner."""
+"""Those that need the right to write to the repository. With `pull_request_target` a stranger's change can run as the owner."""
 SKEW = 30
 """Seconds by which the clocks of issuer and registry may differ."""
 MAX_LIFETIME = 900

@@ -139,6 +139,12 @@ class Identities:
             task.exception()  # mark the error as retrieved, because all callers may have been cancelled
 
     async def _fetch(self, did: Did) -> DidDocument:
+        if did.validated_by is not None:
+            raise Unauthorized(
+                StatementCode.UNKNOWN_KEY,
+                f"The key is none of {did.text} in this log, or it signs no longer.",
+                fix="Have a key validated, with a new token: treaty publish --oidc",
+            )
         try:
             return await self._resolve(did)
         # The host may answer later. All other errors are about the document itself, so trying again does not help.

@@ -1,7 +1,7 @@
 """Verify the tokens by which a workflow proves for which account it runs (`treaty_consensus.workflow_evidence`).
 
-PyJWT checks the signature, under a key of the pinned issuer and with RS256 alone. The key set is fetched through the egress guard,
-which PyJWT's own client does not have. The rules about the claims are those of `check_claims`, which auditors run too.
+PyJWT checks the signature, under a key of the pinned issuer and with RS256 alone. The key set is fetched through the egress
+guard, which PyJWT's own client does not have. The rules about the claims are those of `check_claims`, which auditors run too.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from treaty_client.registries.replies import Clients, Digest, Index, Reach
+from treaty_consensus.did import Validated
 from treaty_consensus.grease import GREASE
 from treaty_consensus.kinds import Electorate
 
@@ -98,7 +99,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One version of a protocol.
 
     `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64. `base`: the protocol that this
-    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32.
+    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32. `validated`: how the
+    operator validated the publisher's name, which then has no DID document and no weight in elections.
     """
 
     uri: str
@@ -120,6 +122,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     successor: str | None = None
     base: str | None = None
     derived: list[str] = []
+    validated: Validated | None = None
 
 
 class HashMatches(msgspec.Struct, frozen=True):
@@ -192,13 +195,17 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key proves itself, and has neither statement nor index."""
+    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key proves itself, and has neither statement nor index.
+
+    `validated`: how the operator validated a name without a DID document.
+    """
 
     did: str
     tenure: int
     keys: dict[str, str]
     statement: Digest | None = None
     index: Index | None = None
+    validated: Validated | None = None
 
 
 class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):
