@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
 import pytest
 from admission_log import ALICE, DAY, GENESIS, OPERATOR, Log, publish
 from msgspec.structs import replace
 from signers import NOW, Signer, domain_signer, identity_body, key_signer
+from simulated_log import TOPIC, LogBuilder, document_hash, open_log
 
 from treaty_consensus import did, kinds, protocol
 from treaty_consensus.errors import Malformed
@@ -153,3 +158,39 @@ def test_names_that_nobody_validates(text: str) -> None:
 )
 def test_the_names_that_an_account_owns(alias: str, verified: bool) -> None:
     assert protocol.is_verified_alias(alias, did.parse_did(DID)) is verified
+
+
+def without_places(value: Any) -> Any:
+    """A result of a count, without the places of leaves in the log and the digests of what has them."""
+    if isinstance(value, list):
+        return [*map(without_places, value)]
+    if not isinstance(value, dict):
+        return value
+    return {name: without_places(each) for name, each in value.items() if name not in ("index", "input", "identities", "weights")}
+
+
+@pytest.mark.parametrize("build", [LogBuilder, open_log])
+def test_a_thousand_accounts_move_no_decision(build: Callable[[], LogBuilder]) -> None:
+    """They report, vote and are vouched for, and every number of the count is as without them."""
+    alone, crowded = build(), build()
+    for log in (alone, crowded):
+        log.publish(log.agents[0], "ours")
+    theirs = crowded.publish(crowded.agents[1], "theirs")
+    alone.publish(alone.agents[1], "theirs")
+    accounts = [run_of("run", f"did:treaty:github.com:account-{number}") for number in range(1000)]
+    for number, account in enumerate(accounts):
+        key = Key(account.key_id, did.encode_multikey(account.public_key))
+        workflow = f"account-{number}/x/.github/workflows/publish.yml@refs/tags/v1"
+        fields = {"did": account.did, "document": Blob(f"{number:064x}", 900), "keys": (key,), "tenure": 1, "previous": None}
+        crowded.add(Validation(**fields, method="oidc", account=str(number + 1), workflow=workflow), crowded.operator)
+        crowded.add(kinds.Ballot(TOPIC, 0, ((theirs,),), "note"), account)
+    crowded.add(kinds.Vouch(accounts[0].did, 0), crowded.agents[0])
+    alone.add(kinds.Vouch("did:treaty:github.com:account-0", 0), alone.agents[0])
+    for number, pair in enumerate(pairwise(accounts[:200])):
+        crowded.add(kinds.Report(TOPIC, f"{number:064x}", theirs, "agreed", 0, "note"), *pair)
+    for log in (alone, crowded):
+        log.everybody_reports(document_hash("ours"))
+        log.everybody_votes(document_hash("ours"))
+        log.close()
+    results = [(without_places(log.newest_roll()), without_places(log.newest_transcript())) for log in (alone, crowded)]
+    assert results[0] == results[1]
