@@ -23,7 +23,7 @@ EXTRA_OF: Mapping[str, str] = {
         "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
         "mcp": "mcp",
-        "registry": "asn1crypto asyncpg granian jwt litestar nh3 obstore prometheus_client structlog uvloop",
+        "registry": "asn1crypto asyncpg dns granian jwt litestar nh3 obstore prometheus_client structlog uvloop",
         "telemetry": "opentelemetry",
         "watch": "standardwebhooks",
     }.items()

@@ -34,6 +34,7 @@ from .codes import (
     StatementCode,
     WithdrawalCode,
 )
+from .did import parse_did
 from .errors import Conflict, NotFound, Refused, TreatyError, Unauthorized, Unavailable
 from .facts import (
     CONSTITUTION,
@@ -96,6 +97,8 @@ def reads(statement: Statement) -> set[str]:
     keys = {LOG, *(identity_key(did.text) for did in statement.authors if did.method != "key")}
     body, author = statement.body, statement.author.text
     match body:
+        case Validation():
+            keys |= set(map(identity_key, _owners(parse_did(body.did).namespace)))
         case Identity():
             keys.add(identity_key(body.did))
         case Publish():
@@ -188,7 +191,7 @@ class _Case:
     def check_authors(self, keys: tuple[bytes, ...], operator: str) -> None:
         """Check that the verified keys are current, and that the number of authors fits the type."""
         # Two signatures are for reports, and for identities that an old key co-signs.
-        pair = isinstance(self.statement.body, Report | Identity) and not isinstance(self.statement.body, Validation)
+        pair = isinstance(self.statement.body, Report | Identity)
         if len(self.statement.by) != 1 and not pair:
             raise Refused(StatementCode.SIGNATURES, f"A {self.statement.type} statement has one author.")
         check_operator(self.statement, operator)
@@ -222,49 +225,49 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
     key = identity_key(body.did)
     before: IdentityFact | None = case.find(key, IdentityFact)
     cosigned = any(did.text == body.did for did in case.statement.authors)
-    if any(did.text not in (body.did, case.log.operator) for did in case.statement.authors):
+    # No key of an account vouches for the next one: each is proved by a token.
+    is_account = isinstance(body, Validation) and body.method == "oidc"
+    if any(did.text not in (body.did, case.log.operator) for did in case.statement.authors) or (cosigned and is_account):
         raise Refused(
             StatementCode.SIGNATURES,
             "Only the operator and an old key of the same DID may sign an identity.",
         )
+    _check_undocumented(case, body)
     # The link to the previous identity makes the order explicit, so two fetches at a time cannot both be admitted.
     if body.previous != (before.statement if before else None):
         raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
     # An unchanged document would fill the log without new information.
     if before and before.document == body.document.sha256:
         raise Conflict(StatementCode.EXISTS, f"The document of {body.did} has not changed since its newest identity.")
-    tenure = tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
+    tenure = next_tenure(before, body, cosigned=cosigned)
     if body.tenure != tenure:
         raise Refused(IdentityCode.FORM, f"This identity of {body.did} must have tenure {tenure}, not {body.tenure}.")
-    # The same tenure keeps its start, so that a routine key change does not restart the waiting period.
-    since = before.since if before and before.tenure == tenure else max(case.log.time, case.statement.issued)
-    keys = {k.id: k.multikey for k in body.keys}
-    return {key: IdentityFact(case.statement.id, case.index, body.document.sha256, keys, tenure, since)}
-
-
-def _validation(case: _Case, body: Validation) -> dict[str, Fact]:
-    key = identity_key(body.did)
-    before: IdentityFact | None = case.find(key, IdentityFact)
-    if body.previous != (before.statement if before else None):
-        raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
-    tenure = tenure_of_validation(before, body)
-    if body.tenure != tenure:
-        raise Refused(IdentityCode.FORM, f"This validation of {body.did} must have tenure {tenure}, not {body.tenure}.")
     now = max(case.log.time, case.statement.issued)
-    same = before if before and before.tenure == tenure else None
-    ends: dict[str, int] = {}
-    if body.method == "oidc":
-        proved, *others = body.keys
-        ends = {each.id: same.ends.get(each.id, 0) if same else 0 for each in others}
-        # Only the proved key is new: the operator cannot prolong another one, nor add one that no token named.
-        if any(end < now for end in ends.values()):
-            raise Refused(IdentityCode.FORM, f"This validation of {body.did} lists a key that has ended, or was never proved.")
-        ends[proved.id] = now + KEY_LIFE
-    keys = {k.id: k.multikey for k in body.keys}
-    since = same.since if same else now
-    return {
-        key: IdentityFact(case.statement.id, case.index, body.document.sha256, keys, tenure, since, body.account, ends),
-    }
+    # The same tenure keeps its start, so that a routine key change does not restart the waiting period.
+    since = before.since if before and before.tenure == tenure else now
+    fact = IdentityFact(case.statement.id, case.index, body.document.sha256, {k.id: k.multikey for k in body.keys}, tenure, since)
+    return {key: _with_ends(fact, before, body, now) if isinstance(body, Validation) else fact}
+
+
+def _check_undocumented(case: _Case, body: Identity) -> None:
+    """Check that no DID with a document owns the namespace of a validated name: a record would be a second, weaker way to it."""
+    owners = _owners(parse_did(body.did).namespace) if isinstance(body, Validation) else ()
+    if any(owner != body.did and case.find(identity_key(owner), IdentityFact) for owner in owners):
+        raise Conflict(
+            StatementCode.EXISTS, f"The namespace of {body.did} belongs to a DID with a document, which this log knows."
+        )
+
+
+def _with_ends(fact: IdentityFact, before: IdentityFact | None, body: Validation, now: int) -> IdentityFact:
+    """Return the fact with the ends of an account's keys. Raises `Refused` for a key that no token named."""
+    if body.method != "oidc":
+        return fact
+    ends = before.ends if before and before.tenure == fact.tenure else {}
+    proved, *others = (key.id for key in body.keys)
+    # Only the proved key is new: the operator can neither add another one nor prolong it.
+    if any(ends.get(key_id, 0) < now for key_id in others):
+        raise Refused(IdentityCode.FORM, f"This validation of {body.did} lists a key that has ended, or was never proved.")
+    return replace(fact, account=body.account, ends={**{key_id: ends[key_id] for key_id in others}, proved: now + KEY_LIFE})
 
 
 def _grant(case: _Case, body: Grant) -> dict[str, Fact]:
@@ -442,7 +445,7 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Decision: _decision,
     Withdrawal: _withdrawal,
     Rotation: _rotation,
-    Validation: _validation,
+    Validation: _identity,
 }
 
 
@@ -566,6 +569,17 @@ KEY_LIFE = 3600
 TENURE_WAIT = 30 * 24 * 3600
 
 
+def next_tenure(before: IdentityFact | None, body: Identity, *, cosigned: bool) -> int:
+    """Return the tenure that an identity must have which follows `before`.
+
+    An account keeps its tenure with its number, whatever key it proves: the key of a workflow lives for minutes. The number of
+    another account begins a new one, as a name that was given up may be taken by others. All else follows `tenure_after`.
+    """
+    if before is not None and isinstance(body, Validation) and body.method == "oidc":
+        return before.tenure + (before.account != body.account)
+    return tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
+
+
 def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: bool) -> int:
     """Return the tenure of an identity with these keys that follows `before`.
 
@@ -575,17 +589,6 @@ def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: 
     if before is None:
         return 1
     return before.tenure if cosigned or multikeys <= set(before.keys.values()) else before.tenure + 1
-
-
-def tenure_of_validation(before: IdentityFact | None, body: Validation) -> int:
-    """Return the tenure of a validation that follows `before`.
-
-    An account keeps its tenure with its number, whatever key it proves: the key of a workflow lives for minutes. The number of
-    another account begins a new one, as a name that was given up may be taken by others. A domain follows `tenure_after`.
-    """
-    if before is None or body.method == "dns":
-        return tenure_after(before, {key.multikey for key in body.keys}, cosigned=False)
-    return before.tenure + (before.account != body.account)
 
 
 def check_tenure(log: LogFact, author: str, identity: IdentityFact | None) -> None:

@@ -112,7 +112,13 @@ class Registry(ReadableLog):
         )
         self.reader = LogReader(pool)
         self._identities = Identities(
-            pool=pool, uploads=self.uploads, operator=operator, resolve=resolve, submit=self._log_own, clock=self.clock
+            pool=pool,
+            uploads=self.uploads,
+            operator=operator,
+            resolve=resolve,
+            submit=self._log_own,
+            clock=self.clock,
+            validates=settings.validate,
         )
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""

@@ -13,6 +13,7 @@ from signers import NOW, Signer, domain_signer, identity_body, key_signer
 from simulated_log import TOPIC, LogBuilder, document_hash, open_log
 
 from treaty_consensus import did, kinds, protocol
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import Malformed
 from treaty_consensus.facts import IdentityFact, identity_key
 from treaty_consensus.kinds import Blob, Key, Validation
@@ -31,7 +32,7 @@ def validation(log: Log, *runs: str, account: str = "65", tenure: int = 1, of: s
     keys = tuple(Key(run_of(run, of).key_id, did.encode_multikey(run_of(run).public_key)) for run in runs)
     return Validation(
         did=of,
-        document=Blob("ab" * 32, 900),
+        document=Blob(hex_digest(" ".join(runs).encode()), 900),
         keys=keys,
         tenure=tenure,
         previous=before.statement if isinstance(before, IdentityFact) else None,

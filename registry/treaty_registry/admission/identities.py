@@ -18,10 +18,10 @@ from contextlib import suppress
 from datetime import datetime
 
 from treaty_client.registries.replies import Testimony
-from treaty_consensus.admit import tenure_after, tenure_of_validation
+from treaty_consensus.admit import next_tenure, tenure_after
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import StatementCode
-from treaty_consensus.did import Did, decode_multikey, encode_multikey, parse_did
+from treaty_consensus.did import Did, Validated, decode_multikey, encode_multikey, parse_did
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.facts import Fact, IdentityFact, identity_key, keys_of
 from treaty_consensus.kinds import Blob, Identity, Key, Validation
@@ -55,8 +55,10 @@ class Identities:
         resolve: Callable[[Did], Awaitable[DidDocument]],
         submit: Callable[[Verified], Awaitable[None]],
         clock: Callable[[], datetime],
+        validates: frozenset[Validated] = frozenset(),
     ) -> None:
-        """`resolve`: fetch the document of a DID through the egress guard. `submit`: log a statement of the operator,
+        """`resolve`: fetch the document of a DID through the egress guard, or the records of a domain. `validates`: the ways in
+        which this registry validates names. `submit`: log a statement of the operator,
         or raise."""
         self._pool = pool
         self._uploads = uploads
@@ -64,6 +66,7 @@ class Identities:
         self._resolve = resolve
         self._submit = submit
         self._clock = clock
+        self._validates = validates
         self._known: OrderedDict[str, IdentityFact | None] = OrderedDict()
         # One task for each DID: of two statements about the same document the second would be refused.
         self._learning: dict[str, asyncio.Task[dict[str, bytes]]] = {}
@@ -139,11 +142,14 @@ class Identities:
             task.exception()  # mark the error as retrieved, because all callers may have been cancelled
 
     async def _fetch(self, did: Did) -> DidDocument:
-        if did.validated_by is not None:
+        # A token proves the key of an account: nothing can be fetched. Of a domain the records are looked up.
+        if did.validated_by is not None and (did.validated_by == "oidc" or "dns" not in self._validates):
             raise Unauthorized(
                 StatementCode.UNKNOWN_KEY,
                 f"The key is none of {did.text} in this log, or it signs no longer.",
-                fix="Have a key validated, with a new token: treaty publish --oidc",
+                fix="Have a key validated: treaty publish --oidc"
+                if did.path
+                else "Its operator decides whether records are read: treaty-registry serve --validate dns",
             )
         try:
             return await self._resolve(did)
@@ -191,7 +197,7 @@ class Identities:
     def _validation(self, evidence: Evidence, multikey: str, before: IdentityFact | None) -> Validation:
         public_key = decode_multikey(multikey)
         bare = evidence.validation(public_key, earlier=(), tenure=1, previous=None)
-        tenure = tenure_of_validation(before, bare)
+        tenure = next_tenure(before, bare, cosigned=False)
         earlier: list[Key] = []
         if before is not None and before.tenure == tenure:
             # A minute is spared, because the log's clock may move before this statement is sequenced.
@@ -210,13 +216,11 @@ class Identities:
         # Without the limit on uploads, which strangers could use up to block a DID.
         await self._uploads.hold_own(digest, document.data)
         keys = tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items())
-        return Identity(
-            did=document.did.text,
-            document=Blob(digest, len(document.data)),
-            keys=keys,
-            tenure=tenure_after(before, {key.multikey for key in keys}, cosigned=cosigned),
-            previous=before.statement if before else None,
-        )
+        tenure = tenure_after(before, {key.multikey for key in keys}, cosigned=cosigned)
+        did, named, previous = document.did, Blob(digest, len(document.data)), before.statement if before else None
+        if did.validated_by == "dns":
+            return Validation(did=did.text, document=named, keys=keys, tenure=tenure, previous=previous, method="dns")
+        return Identity(did.text, named, keys, tenure, previous)
 
     async def _load(self, key: str) -> IdentityFact | None:
         fact = await log_tables.read_fact(self._pool, key)
