@@ -14,7 +14,7 @@ from registries import Web, grant, new_or_not, publication, publish, refuse, set
 from signers import NOW, Signer, domain_signer, key_signer, signed
 
 from treaty_consensus.canonical import b64decode
-from treaty_consensus.did import Did, did_key, encode_multikey, parse_did
+from treaty_consensus.did import Did, Validated, did_key, encode_multikey, parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.kinds import Validation
 from treaty_consensus.statement import MAX_PAYLOAD, parse, parse_draft
@@ -51,7 +51,7 @@ async def names() -> AsyncIterator[NameServer]:
 
 
 @asynccontextmanager
-async def opened(folder: Path, database: str, names: NameServer, time: Time, *ways: str) -> AsyncIterator[Registry]:
+async def opened(folder: Path, database: str, names: NameServer, time: Time, *ways: Validated) -> AsyncIterator[Registry]:
     settings = replace(
         settings_for(folder / "registry", database), nameserver=("127.0.0.1", names.port), validate=frozenset(ways)
     )
@@ -107,6 +107,7 @@ async def test_an_old_key_hands_over_without_a_wait(tmp_path: Path, database: st
         body = parse_draft(b64decode(half.payload, limit=MAX_PAYLOAD)).body
         assert isinstance(body, Validation) and (body.tenure, body.method) == (1, "dns")
         operator = registry.signer
+        assert operator is not None
         both = signed(body, old, Signer(operator.did, operator.key_id, operator.private_key))
         (outcome,) = await registry.submit([both.leaf])
         assert isinstance(outcome, Logged), outcome

@@ -51,7 +51,7 @@ class World:
     issuer: WorkflowIssuer
     time: Time
 
-    async def prove(self, key: str = "run 1", *, token: str = "", **claims: object) -> httpx.Response:
+    async def prove(self, key: str = "run 1", *, token: str = "", **claims: Any) -> httpx.Response:
         """Ask for a validation of a key, as the run of a workflow does."""
         multikey = encode_multikey(key_signer(key).public_key)
         token = token or self.issuer.token(audience(ORIGIN, multikey), **claims)
@@ -164,7 +164,7 @@ async def test_tokens_that_prove_nothing(world: World) -> None:
     """Each is refused for its own reason, and spends nothing."""
     fresh = encode_multikey(key_signer("run 1").public_key)
     workflow = "Octo-Org/protocols/.github/workflows/publish.yml@refs/heads/main"
-    cases: list[tuple[str, dict[str, object]]] = [
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("another registry or another key", {"aud": audience("other.example", fresh)}),
         ("another registry or another key", {"aud": audience(ORIGIN, encode_multikey(key_signer("thief").public_key))}),
         ("another registry or another key", {"aud": "sigstore"}),
@@ -203,13 +203,14 @@ async def test_keys_that_the_issuer_did_not_sign_with(world: World) -> None:
         base64.urlsafe_b64decode(world.issuer.token(audience(ORIGIN, multikey)).split(".")[1] + "==")
     )
     public = rsa_key("first").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    for header, secret in (
+    headers: tuple[tuple[dict[str, object], bytes], ...] = (
         ({"alg": "none", "kid": "first", "typ": "JWT"}, b""),
         ({"alg": "HS256", "kid": "first", "typ": "JWT"}, public),
         ({"alg": "RS256", "kid": "first", "typ": "JWT", "jwk": jwk("evil")}, b"x"),
         ({"alg": "RS256", "kid": "first", "typ": "JWT", "jku": "https://evil.example"}, b"x"),
         ({"alg": "RS256", "kid": "first", "crit": ["exp"], "typ": "JWT"}, b"x"),
-    ):
+    )
+    for header, secret in headers:
         reply = await world.prove(token=unsigned(header, claims, secret))
         problem(reply, 400, "token.invalid: header")
     await world.refused("token.invalid: did not sign", token=unsigned({"alg": "RS256", "kid": "first"}, claims, b"x"))

@@ -182,8 +182,8 @@ def test_a_thousand_accounts_move_no_decision(build: Callable[[], LogBuilder]) -
     for number, account in enumerate(accounts):
         key = Key(account.key_id, did.encode_multikey(account.public_key))
         workflow = f"account-{number}/x/.github/workflows/publish.yml@refs/tags/v1"
-        fields = {"did": account.did, "document": Blob(f"{number:064x}", 900), "keys": (key,), "tenure": 1, "previous": None}
-        crowded.add(Validation(**fields, method="oidc", account=str(number + 1), workflow=workflow), crowded.operator)
+        identity = (account.did, Blob(f"{number:064x}", 900), (key,), 1)
+        crowded.add(Validation(*identity, method="oidc", account=str(number + 1), workflow=workflow), crowded.operator)
         crowded.add(kinds.Ballot(TOPIC, 0, ((theirs,),), "note"), account)
     crowded.add(kinds.Vouch(accounts[0].did, 0), crowded.agents[0])
     alone.add(kinds.Vouch("did:treaty:github.com:account-0", 0), alone.agents[0])

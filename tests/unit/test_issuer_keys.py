@@ -71,7 +71,12 @@ async def test_an_issuer_that_is_down_says_nothing_about_a_token() -> None:
 
 async def test_keys_that_sign_no_tokens_are_passed_over() -> None:
     confused = [jwk("first"), jwk("second", kid="first")]
-    others = [{**jwk("enc"), "use": "enc"}, {**jwk("ps"), "alg": "PS256"}, {"kty": "EC", "kid": "ec"}, jwk("good")]
+    others: list[dict[str, object]] = [
+        {**jwk("enc"), "use": "enc"},
+        {**jwk("ps"), "alg": "PS256"},
+        {"kty": "EC", "kid": "ec"},
+        jwk("good"),
+    ]
     known = Issuer(*confused, *others).known
     assert (await known.find("good")).kid == "good"
     for kid in ("first", "enc", "ps", "ec"):

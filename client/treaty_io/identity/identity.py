@@ -105,8 +105,8 @@ class Identity:
         if name is None:
             return cls(did_key(public), did_key_id(public), key)
         if record:
-            did = parse_did(f"did:treaty:{name}")
-            return cls(did.text, f"{did.text}#{encode_multikey(public)}", key)
+            recorded = parse_did(f"did:treaty:{name}").text
+            return cls(recorded, f"{recorded}#{encode_multikey(public)}", key)
         did = parse_did(f"did:wba:{name}:{bound_segment(public)}" if bind else f"did:wba:{name}").text
         return cls(did, f"{did}#{FRAGMENT}", key)
 
