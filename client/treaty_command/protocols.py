@@ -26,7 +26,7 @@ from treaty_io.home import default_home
 from .context import Options, run
 from .elected import elected, names_topic, topic_views, why
 from .output import Output
-from .values import Name, Publishers, Uri
+from .values import Name, Oidc, Publishers, Uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def publish(
     namespace: str | None = None,
     dry_run: Annotated[bool, Parameter()] = False,
     allow_uncovered: Annotated[bool, Parameter()] = False,
-    oidc: Annotated[bool, Parameter(negative="")] = False,
+    oidc: Oidc = False,
     options: Options = Options(),
 ) -> None:
     """Publish a folder: its document, and its handler if it has one. Safe to repeat.
@@ -58,12 +58,9 @@ def publish(
         whether the version is free.
     allow_uncovered
         Publish although no vector reaches an operation.
-    oidc
-        Publish as the GitHub account for which this workflow runs, with a key that ends with it.
     """
     from treaty_client.protocols.project import load_project  # here, because Sigstore and the sandbox are slow to import
     from treaty_client.statements.publish import Publisher
-    from treaty_client.statements.workflow_identity import workflow_identity
 
     project = load_project(folder)
     registry = options.trusted()
@@ -72,7 +69,7 @@ def publish(
         done = []
         async with RegistryClient(registry.name.base_url, options.network) as client:
             origin, copies = registry.name.origin, options.policy().copies
-            identity = await workflow_identity(client, origin) if oidc else options.identity()
+            identity = await options.signer(client, origin, oidc=oidc)
             publisher = Publisher(identity, client, options.registries, origin, options.network, copies=copies)
             steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
             async for step in steps:

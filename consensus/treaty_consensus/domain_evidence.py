@@ -9,7 +9,7 @@ The `document` of the `Validation` is JCS of
 `authenticated`: whether the operator's resolver said that DNSSEC authenticates the answer. `records`: the texts that begin with
 `did:key:`, sorted; others at the name are none of ours. What the records were, the operator attests; the keys follow from them.
 
-Specification: `docs/specification/identities.md`.
+Specification: `docs/specification/protocols.md`.
 """
 
 from __future__ import annotations

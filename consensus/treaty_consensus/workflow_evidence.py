@@ -13,7 +13,7 @@ the token. The audience of the token names the log and the key that it proves, s
 `check_evidence` compares all of this with the statement. That the token verified is the operator's word alone. Whoever kept the
 token can show later that it did: its digest is logged, and the key is one that the issuer published.
 
-Specification: `docs/specification/identities.md`.
+Specification: `docs/specification/protocols.md`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class IssuerKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     n: Annotated[str, msgspec.Meta(min_length=340, max_length=1400)]
 
 
-class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkflowEvidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a token said. `token`: SHA-256 of its text."""
 
     claims: Claims
@@ -122,10 +122,10 @@ def audience(origin: str, multikey: str) -> str:
     return f"treaty:{origin}:{multikey}"
 
 
-def read_evidence(data: bytes) -> Evidence:
+def read_evidence(data: bytes) -> WorkflowEvidence:
     """Parse evidence strictly. Raises `Malformed` or `TooLarge` (`token.invalid`, `canonical.*`)."""
     value = canonical.loads(data, limit=MAX_DID_DOCUMENT, name="evidence")
-    evidence = convert(value, Evidence)
+    evidence = convert(value, WorkflowEvidence)
     # An unknown claim would be a second spelling of the same evidence.
     if evidence.encode() != data:
         raise Malformed(TokenCode.INVALID, "The evidence has claims that this release does not know.")
@@ -169,7 +169,7 @@ def check_claims(claims: Claims, *, origin: str, multikey: str, now: int) -> Non
         raise _refused("its workflow is of another repository")
 
 
-def check_evidence(data: bytes, stated: Validation, *, log: str, issued: int) -> Evidence:
+def check_evidence(data: bytes, stated: Validation, *, log: str, issued: int) -> WorkflowEvidence:
     """Check everything in a validation that follows from its evidence, and return that. Raises as `read_evidence` and
     `check_claims`.
 

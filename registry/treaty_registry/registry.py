@@ -105,11 +105,6 @@ class Registry(ReadableLog):
         self.uploads = Uploads(pool, self.blobs, contact=settings.contact)
         self._tokens = SpentTokens(pool)
         self.spend = self._tokens.spend
-        self._workflows = (
-            WorkflowTokens(self.origin, EgressGuard(network_of(settings)).get, self._tokens, self.clock)
-            if "oidc" in settings.validate
-            else None
-        )
         self.reader = LogReader(pool)
         self._identities = Identities(
             pool=pool,
@@ -166,6 +161,9 @@ class Registry(ReadableLog):
         """Add the parts that write, which stand on the ones that read."""
         self.upkeep = Upkeep(self.pool, settings.tls_cert, lambda: self.authority)
         network = network_of(settings)
+        fetch = EgressGuard(network).get
+        is_asked = "oidc" in settings.validate
+        self._workflows = WorkflowTokens(self.origin, fetch, self._tokens, self.clock) if is_asked else None
         self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
         self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
         self.sequencer = Sequencer(

@@ -83,6 +83,7 @@ async def test_a_record_lets_its_key_publish(tmp_path: Path, database: str, name
         assert (await refuse(registry, holder("thief").statement(grant(holder("thief"))))).code == "statement.unknown-key"
 
 
+@pytest.mark.threat(449)
 async def test_a_new_key_is_looked_up_and_waits(tmp_path: Path, database: str, names: NameServer) -> None:
     time = Time()
     async with opened(tmp_path, database, names, time, "dns") as registry:
@@ -114,6 +115,7 @@ async def test_an_old_key_hands_over_without_a_wait(tmp_path: Path, database: st
         assert isinstance(await publish(registry, new, publication(new, version="2.0")), Logged)
 
 
+@pytest.mark.threat(449)
 async def test_a_domain_with_a_document_has_no_records(tmp_path: Path, database: str, names: NameServer) -> None:
     """Who controls the name server for an hour is no second owner of the namespace."""
     web, owner = Web(), domain_signer("plain.example", "web")

@@ -140,6 +140,7 @@ async def test_a_token_lets_a_run_publish_for_its_account(world: World) -> None:
     assert (record["publisher"], record["validated"]) == (DID, "oidc")
 
 
+@pytest.mark.threat(445)
 async def test_a_token_is_used_once(world: World, tmp_path: Path, database: str) -> None:
     token = world.issuer.token(audience(ORIGIN, encode_multikey(key_signer("run 1").public_key)))
     replies = await asyncio.gather(*(world.prove(token=token) for _ in range(4)))
@@ -160,6 +161,8 @@ async def test_a_restart_forgets_no_token(tmp_path: Path, database: str, issuer:
         await world.refused("token.invalid: used before", token=token)
 
 
+@pytest.mark.threat(445)
+@pytest.mark.threat(446)
 async def test_tokens_that_prove_nothing(world: World) -> None:
     """Each is refused for its own reason, and spends nothing."""
     fresh = encode_multikey(key_signer("run 1").public_key)
@@ -197,6 +200,7 @@ async def test_another_owner_in_other_letters_is_the_same(world: World) -> None:
     problem(await world.prove(repository_owner="octo:org", repository="octo:org/x"), 400, "did.syntax")
 
 
+@pytest.mark.threat(445)
 async def test_keys_that_the_issuer_did_not_sign_with(world: World) -> None:
     multikey = encode_multikey(key_signer("run 1").public_key)
     claims: dict[str, object] = json.loads(
@@ -245,6 +249,7 @@ async def test_keys_of_one_run_end_and_of_two_runs_overlap(world: World) -> None
     await publish(world.api, run_of("run 3"), publication(run_of("run 3"), "three"))
 
 
+@pytest.mark.threat(447)
 async def test_a_name_that_was_taken_anew_waits(world: World) -> None:
     assert (await world.prove()).status_code == 201
     assert (await world.prove("run 2", repository_owner_id="66")).json()["tenure"] == 2
@@ -260,6 +265,7 @@ async def test_a_name_that_was_taken_anew_waits(world: World) -> None:
     await publish(world.api, run_of("run 3"), publication(run_of("run 3")))
 
 
+@pytest.mark.threat(446)
 async def test_a_reusable_workflow_of_others_is_named(world: World) -> None:
     steps = "builders/shared/.github/workflows/publish.yml@refs/tags/v2"
     assert (await world.prove(job_workflow_ref=steps)).json()["did"] == DID

@@ -170,6 +170,7 @@ def without_places(value: Any) -> Any:
     return {name: without_places(each) for name, each in value.items() if name not in ("index", "input", "identities", "weights")}
 
 
+@pytest.mark.threat(448)
 @pytest.mark.parametrize("build", [LogBuilder, open_log])
 def test_a_thousand_accounts_move_no_decision(build: Callable[[], LogBuilder]) -> None:
     """They report, vote and are vouched for, and every number of the count is as without them."""

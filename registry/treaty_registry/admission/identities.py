@@ -26,7 +26,7 @@ from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unauthorize
 from treaty_consensus.facts import Fact, IdentityFact, identity_key, keys_of
 from treaty_consensus.kinds import Blob, Identity, Key, Validation
 from treaty_consensus.statement import Verified
-from treaty_consensus.workflow_evidence import Evidence
+from treaty_consensus.workflow_evidence import WorkflowEvidence
 from treaty_io.network.did_documents import DidDocument
 
 from ..codes import RegistryIdentityCode
@@ -172,7 +172,7 @@ class Identities:
         self._remember(key, before)
         return self._keys(did, before)
 
-    async def validate(self, evidence: Evidence, multikey: str) -> IdentityFact:
+    async def validate(self, evidence: WorkflowEvidence, multikey: str) -> IdentityFact:
         """Log that an account proved this key, and return its identity. Keys that it proved before sign on until they end.
 
         Raises `Conflict` (`statement.previous`) when others of the account are always faster, and `Unavailable`.
@@ -194,7 +194,7 @@ class Identities:
         self._remember(identity_key(did.text), logged)
         return logged
 
-    def _validation(self, evidence: Evidence, multikey: str, before: IdentityFact | None) -> Validation:
+    def _validation(self, evidence: WorkflowEvidence, multikey: str, before: IdentityFact | None) -> Validation:
         public_key = decode_multikey(multikey)
         bare = evidence.validation(public_key, earlier=(), tenure=1, previous=None)
         tenure = next_tenure(before, bare, cosigned=False)

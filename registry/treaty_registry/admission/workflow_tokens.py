@@ -19,7 +19,7 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.codes import TokenCode
 from treaty_consensus.errors import Malformed, TooLarge, TreatyError, Unauthorized
-from treaty_consensus.workflow_evidence import ISSUERS, SKEW, Claims, Evidence, IssuerKey, check_claims, convert
+from treaty_consensus.workflow_evidence import ISSUERS, SKEW, Claims, IssuerKey, WorkflowEvidence, check_claims, convert
 
 from ..log.clock import Clock
 from .spent_tokens import SpentTokens
@@ -78,7 +78,7 @@ class WorkflowTokens:
         self._origin, self._spent, self._clock = origin, spent, clock
         self._issuer = IssuerKeys(ISSUERS["github.com"], fetch)
 
-    async def verify(self, token: str, multikey: str) -> Evidence:
+    async def verify(self, token: str, multikey: str) -> WorkflowEvidence:
         """Return what a token says that proves this key. It is not spent yet.
 
         Raises `Malformed`, `TooLarge` or `Unauthorized` (`token.invalid`), and `Unavailable` when the issuer does not answer.
@@ -86,9 +86,9 @@ class WorkflowTokens:
         key = await self._issuer.find(_header(token).kid)
         claims = convert(_payload(token, key), Claims)
         check_claims(claims, origin=self._origin, multikey=multikey, now=int(self._clock().timestamp()))
-        return Evidence(claims, key, canonical.hex_digest(token.encode("ascii")))
+        return WorkflowEvidence(claims, key, canonical.hex_digest(token.encode("ascii")))
 
-    async def spend(self, evidence: Evidence) -> None:
+    async def spend(self, evidence: WorkflowEvidence) -> None:
         """Mark the token as used, in every process and after any restart. Raises `Unauthorized` for a used one."""
         claims = evidence.claims
         # By issuer and `jti`, which are signed: the text of a token has other spellings. Until no clock accepts it any more.

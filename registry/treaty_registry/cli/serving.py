@@ -9,14 +9,12 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.markup import escape
 
-from treaty_consensus.did import Validated
-
 from ..listening import Listening
 from ..registry import Registry
 from ..server import serve as serve_http
-from ..settings import Quotas, nameserver_of
+from ..settings import Quotas
 from .creating import description
-from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
+from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, ValidationOptions, WitnessOptions, run
 from .variables import Variable
 
 
@@ -31,8 +29,7 @@ def serve(
     network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
     contact: Annotated[str | None, Variable("CONTACT")] = None,
-    validate: Annotated[tuple[Validated, ...], Variable("VALIDATE")] = (),
-    nameserver: Annotated[str | None, Variable("NAMESERVER")] = None,
+    validation: ValidationOptions = ValidationOptions(),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
@@ -57,11 +54,6 @@ def serve(
         Multiply every quota by this factor.
     contact
         Where anyone reports abuse: an e-mail address or an https URL. Pages, /log and refusals name it.
-    validate
-        Log keys of names without a web server too: `oidc`, accounts of GitHub, by tokens of their workflows; `dns`, domains, by
-        TXT records. May be repeated. Default: none.
-    nameserver
-        IP:PORT of the resolver that is asked for TXT records. Choose one that checks DNSSEC. Default: those of the system.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
@@ -78,13 +70,12 @@ def serve(
         tls_key=tls.tls_key,
         quotas=Quotas().times(quota),
         contact=contact or None,
-        validate=frozenset(validate),
-        nameserver=nameserver_of(nameserver) if nameserver else None,
         parameters=parameters,
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
         metrics=observation.metrics,
         **network.settings,
+        **validation.settings,
         **nodes.settings,
     )
     url = Listening(host, port, tls.tls_cert, tls.tls_key).url
