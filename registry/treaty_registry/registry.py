@@ -106,15 +106,7 @@ class Registry(ReadableLog):
         self._tokens = SpentTokens(pool)
         self.spend = self._tokens.spend
         self.reader = LogReader(pool)
-        self._identities = Identities(
-            pool=pool,
-            uploads=self.uploads,
-            operator=operator,
-            resolve=resolve,
-            submit=self._log_own,
-            clock=self.clock,
-            validates=settings.validate,
-        )
+        self._identities = self._known_identities(settings, operator, resolve)
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         self._rotations = Rotations(settings.keys, operator)
@@ -141,6 +133,17 @@ class Registry(ReadableLog):
         self.accept_clock = clock.accept
         self.other_signer = OtherSigner(settings, operator.origin, self.leader, clock, self.reader)
         self._add_writers(settings, operator)
+
+    def _known_identities(self, settings: Settings, operator: Operator, resolve: Resolve) -> Identities:
+        return Identities(
+            pool=self.pool,
+            uploads=self.uploads,
+            operator=operator,
+            resolve=resolve,
+            submit=self._log_own,
+            clock=self.clock,
+            validates=settings.validate,
+        )
 
     def _other_nodes(self, settings: Settings) -> Nodes:
         assert settings.node is not None, "the caller has looked"

@@ -74,9 +74,7 @@ def serve(
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
         metrics=observation.metrics,
-        **network.settings,
-        **validation.settings,
-        **nodes.settings,
+        **(network.settings | validation.settings | nodes.settings),
     )
     url = Listening(host, port, tls.tls_cert, tls.tls_key).url
     run(serve_http(settings, lambda registry: _announce(registry, url, options)))
