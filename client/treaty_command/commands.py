@@ -65,6 +65,7 @@ for _group, _commands in {
             "travel/hotel-booking",
         ),
         "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry.", "hotel"),
+        "provenance": ("provenance:provenance", "Print where the handlers of a protocol were built, as SLSA provenance.", _URI),
         "diff": ("difference:diff", "Compare the documents and operations of two protocols.", f"{_URI} {_NEXT}"),
     },
     "Write and publish protocols": {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -71,6 +72,13 @@ async def test_a_tag_publishes_with_nothing_hosted(tmp_path: Path, database: str
             assert (await treaty("trust", "add", variables["REGISTRY"], "--yes", home=reader))[0] == 0
             _, shown = await treaty("info", uri, home=reader)
             assert (shown["publisher"], shown["validated"]) == (DID, "oidc")
+            _, built = await treaty("provenance", uri, home=reader)
+            (statement,) = cast(list[dict[str, Any]], built["statements"])
+            predicate = statement["predicate"]
+            assert predicate["buildDefinition"]["resolvedDependencies"][0]["digest"] == {"gitCommit": "ab" * 20}
+            assert predicate["runDetails"]["metadata"]["invocationId"].endswith(
+                "/Octo-Org/protocols/actions/runs/1234/attempts/1"
+            )
             status, _ = await treaty("fetch", uri, "--publisher", DID, home=reader)
             assert status == 0
             # The same version again, from another run, is found and not published twice.
