@@ -128,7 +128,8 @@ def _context(
     return {
         "identity": identity,
         "did": did.text,
-        "domain": None if did.method == "key" else did.host,
+        # An account's host is none of its own.
+        "domain": None if did.method == "key" else did.namespace if did.validated_by else did.host,
         "standing": standing,
         "credits": standing.credits,
         "more_credits": standing.next is not None,
