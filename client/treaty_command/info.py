@@ -14,6 +14,7 @@ from treaty_client.protocols.answers import Answers, ProvenAnswer
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.blobs import check_bytes
+from treaty_client.protocols.verification.explanation import VALIDATED
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
 from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge
 from treaty_consensus.handler import Manifest, read_wheel
@@ -23,13 +24,6 @@ from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
 from .context import Options, run
 from .values import Uri
-
-SAYS = {
-    None: "",
-    "oidc": ", by a token of a workflow, as the registry's operator states",
-    "dns": ", by a record of its domain, as the registry's operator states",
-}
-"""How a publisher without a DID document was validated. It has no vote."""
 
 
 def info(uri: Annotated[Uri, Parameter(help="The protocol's URI.")], /, *, options: Options = Options()) -> None:
@@ -113,7 +107,7 @@ def _rows(value: dict[str, Any]) -> dict[str, str]:
         "uri": value["uri"],
         # The clock of the publisher; the last second of the calendar bounds it.
         "published": f"{dt.datetime.fromtimestamp(min(value['issued'], 253_402_300_799), dt.UTC).date()}, leaf {value['index']}",
-        "publisher": f"{value['publisher']}{SAYS[value['validated']]}",
+        "publisher": f"{value['publisher']}{VALIDATED[value['validated']]}",
         "status": value["status"] + successor,
         "topic": f"{value['topic']}: {value['election'] or 'not decided'}",
         "hash": f"{value['hash']}, {value['size']:,} bytes",
