@@ -22,6 +22,7 @@ from sigstore.oidc import IdentityToken
 from sigstore.sign import SigningContext
 from simulated_sigstore import ALICE, Authority, make_authority, serving
 
+from treaty_client.policy import load_policy
 from treaty_client.protocols import attestation
 from treaty_client.protocols.attestation import Binding, SigningIdentity, Trust, attest, verify_attestation
 from treaty_consensus import canonical
@@ -189,6 +190,21 @@ def test_the_root_that_knows_it_is_found_among_several(service: Service) -> None
     trust = [Trust.public_good([github]), *service.trust]
     assert verify_attestation(service.bundle, BINDING, publisher=ALICE.did, trust=trust).signer.identity == ALICE.did
     assert refused(service.bundle, service, trust=[Trust.public_good([github])]) == "attestation.signature"
+
+
+def test_a_policy_names_the_root_of_another_instance(service: Service, tmp_path: Path) -> None:
+    """The identities of each root count under that root alone."""
+    (tmp_path / "own.json").write_bytes(service.config)
+    signer = f"[[signers]]\nidentity = {ALICE.did!r}\nissuer = {ISSUER!r}\n"
+    roots = {}
+    for name, line in (("own", "trust_config = 'own.json'\n"), ("public", "")):
+        (tmp_path / f"{name}.toml").write_text(signer + line)
+        ((root, signers),) = load_policy(tmp_path / f"{name}.toml").signers_by_root.items()
+        accepted = tuple(SigningIdentity(*signer) for signer in signers)
+        roots[name] = Trust(root, accepted) if root else Trust.public_good(accepted)
+    signed = verify_attestation(service.bundle, BINDING, publisher=ALICE.did, trust=[roots["own"]])
+    assert signed.signer == SigningIdentity(ALICE.did, ISSUER)
+    assert refused(service.bundle, service, trust=[roots["public"]]) == "attestation.signature"
 
 
 def test_without_a_root_nothing_is_trusted(service: Service) -> None:
