@@ -36,7 +36,7 @@ LINES = {
     "treaty_agent": 25_800,
     "treaty_aip": 3_500,
     "treaty_anp": 9_600,
-    "treaty_client": 13_450,
+    "treaty_client": 13_650,
     "treaty_command": 5_550,
     "treaty_consensus": 14_950,
     "treaty_handler": 1_600,
