@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from treaty_consensus.canonical import parse_digest
-from treaty_consensus.did import parse_did
+from treaty_consensus.canonical import dumps, parse_digest, parse_json
+from treaty_consensus.did import Validated, parse_did
 from treaty_consensus.errors import Malformed, Unavailable
 from treaty_consensus.handler import Runtime
 from treaty_consensus.log.durability import MAX_PLACES
@@ -43,13 +43,16 @@ RUNTIMES: tuple[str, ...] = tuple(Runtime)
 MIN_MAX_AGE = 120
 DEFAULT_REPORT_DELAY = 3600
 MAX_MIRRORS = 8
+MAX_TRUST_CONFIG = 256 * 1024
+"""Bytes of a ClientTrustConfig. That of the public-good instance has 10 KiB."""
 
 
 @dataclass(frozen=True)
 class Policy:
     """The fields of policy.toml. Immutable; any sequence may be given for a tuple.
 
-    `signers`: pairs (identity, issuer) of those who may attest handlers beside the publisher. `registries`: origins; None for
+    `signers`: pairs (identity, issuer) of those who may attest handlers beside the publisher, by the public-good instance of
+    Sigstore, or by the one whose trusted root is the third member. `registries`: origins; None for
     all trusted registries. `tenures`: the one accepted tenure of a DID; a domain that changed hands has another tenure.
     `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its
     own host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on
@@ -63,8 +66,9 @@ class Policy:
     digest of the parameters under which decisions count (`treaty_consensus.amendment.constitution_of`). `via`: by origin, the
     witnesses (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each.
     `max_age`: seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them
-    have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
-    lost with seen.db, or a warning is logged. `minimal_state`: the lowest state in its topic that a document must have.
+    have passed, and so learns of revocations. `validated`: the ways of validation that are enough for a publisher without a DID
+    document; the operator of the log attests them. `lost_memory`: whether answers are refused when facts that registries proved
+    were lost with seen.db, or a warning is logged. `minimal_state`: the lowest state in its topic that a document must have.
     `frozen`: only protocols that treaty.lock pins run, each by the handler that it names, and nothing new is pinned.
 
     Raises `Malformed` (`policy.file`, `did.*`, `canonical.text`) for
@@ -72,7 +76,7 @@ class Policy:
     """
 
     publishers: Sequence[str] = ()
-    signers: Sequence[tuple[str, str]] = ()
+    signers: Sequence[tuple[str, str] | tuple[str, str, bytes]] = ()
     registries: Sequence[str] | None = None
     tenures: Mapping[str, int] = field(default_factory=dict)
     report: bool = False
@@ -94,9 +98,10 @@ class Policy:
     copies: int = 0
     via: Mapping[str, Sequence[str]] = field(default_factory=dict)
     constitutions: Mapping[str, str] = field(default_factory=dict)
+    validated: Sequence[str] = get_args(Validated)
 
     def __post_init__(self) -> None:
-        for name in ("publishers", "signers", "registries", "runtimes"):
+        for name in ("publishers", "signers", "registries", "runtimes", "validated"):
             value = getattr(self, name)
             # A string is a sequence too: each of its letters would be a publisher.
             if isinstance(value, str):
@@ -156,8 +161,17 @@ class Policy:
 
     def admits_publisher(self, did: str, tenure: int) -> bool:
         """Return whether handlers of this DID, in this tenure, may run."""
+        way = parse_did(did).validated_by
         # A DID without a pinned tenure is admitted in each. Pin it where a domain could change hands.
-        return did in self.publishers and self.tenures.get(did, tenure) == tenure
+        return did in self.publishers and (way is None or way in self.validated) and self.tenures.get(did, tenure) == tenure
+
+    @property
+    def signers_by_root(self) -> dict[bytes, list[tuple[str, str]]]:
+        """Return the signers of each Sigstore instance, by its trusted root; b"" is the public-good instance."""
+        roots: dict[bytes, list[tuple[str, str]]] = {}
+        for identity, issuer, *root in self.signers:
+            roots.setdefault(root[0] if root else b"", []).append((identity, issuer))
+        return roots
 
     def admits_state(self, state: str | None) -> bool:
         """Return whether documents of this state in their topic may be used. `state`: None if no decision names the document."""
@@ -178,6 +192,7 @@ class _PolicyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Signer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     issuer: str
+    trust_config: str = ""
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -204,6 +219,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: int = 0
     via: dict[str, tuple[str, ...]] = {}
     constitutions: dict[str, str] = {}
+    validated: tuple[Validated, ...] = get_args(Validated)
 
 
 def load_policy(path: Path) -> Policy:
@@ -222,10 +238,27 @@ def load_policy(path: Path) -> Policy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, msgspec.ValidationError) as error:
         raise Malformed(PolicyCode.FILE, f"{path} is not a policy: {error}.", fix="See docs/specification/home.md.") from error
     fields = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
-    fields["signers"] = tuple((signer.identity, signer.issuer) for signer in parsed.signers)
+    fields["signers"] = tuple(_signer(signer, path) for signer in parsed.signers)
     if parsed.witnesses is not None:
         fields["witnesses"] = _witnesses(parsed.witnesses, path)
     return Policy(**fields)
+
+
+def _signer(signer: _Signer, path: Path) -> tuple[str, str] | tuple[str, str, bytes]:
+    if not signer.trust_config:
+        return signer.identity, signer.issuer
+    place = path.parent / signer.trust_config
+    try:
+        with place.open("rb") as file:
+            data = file.read(MAX_TRUST_CONFIG + 1)
+    except OSError as error:
+        raise Unavailable(PolicyCode.FILE, f"{place} cannot be read: {error.strerror}.") from error
+    value = parse_json(data, limit=MAX_TRUST_CONFIG, name="trust configuration")
+    # Sigstore's ClientTrustConfig has the trusted root, and the addresses of services, which verify nothing.
+    root = value.get("trustedRoot") if isinstance(value, dict) else None
+    if not isinstance(root, dict):
+        raise Malformed(PolicyCode.FILE, f"{place} is no ClientTrustConfig of Sigstore: it has no `trustedRoot`.")
+    return signer.identity, signer.issuer, dumps(root)
 
 
 def _witnesses(value: Mapping[str, object], path: Path) -> WitnessRule:

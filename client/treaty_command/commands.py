@@ -72,6 +72,7 @@ for _group, _commands in {
         "upgrade": ("locking:upgrade", "Pin the newest versions and handlers of the pinned protocols.", "--preview"),
         "oci": ("oci:app", "Carry a protocol through a registry of containers.", ""),
         "verify": ("protocols:verify", "Check a protocol: a folder offline, a URI at its registry.", "hotel"),
+        "provenance": ("provenance:provenance", "Print where the handlers of a protocol were built, as SLSA provenance.", _URI),
         "diff": ("difference:diff", "Compare the documents and operations of two protocols.", f"{_URI} {_NEXT}"),
     },
     "Write and publish protocols": {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from treaty_client.policy import Policy
+    from treaty_client.registries.api import RegistryClient
     from treaty_client.registries.sources import Sources
     from treaty_client.registries.trust import TrustedRegistries, TrustedRegistry
     from treaty_io.identity import Identity
@@ -96,6 +97,15 @@ class Options:
 
         # Loaded by the commands that sign, and not with the options: all others work without an identity.
         return Identity.load(self.identity_file)
+
+    async def signer(self, client: RegistryClient, origin: str, *, oidc: bool) -> Identity:
+        """Return the identity of this home, or that of the account for which this workflow runs. Raises as `identity` and
+        `workflow_identity`."""
+        if not oidc:
+            return self.identity()
+        from treaty_client.statements.workflow_identity import workflow_identity  # Sigstore's library, which few commands need
+
+        return await workflow_identity(client, origin)
 
     def policy(self, *publishers: str) -> Policy:
         """Load the policy of this home, for this command with further publishers as the second choice. Raises `Malformed`."""

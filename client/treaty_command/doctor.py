@@ -91,7 +91,8 @@ def _findings(options: Options) -> Iterator[Finding]:
     identities: list[Identity] = []
     yield _check("identity", lambda: _identity(options, identities), otherwise="warning")
     for identity in identities:
-        if identity.parsed.method != "key":
+        # A did:key and a validated name have no document.
+        if identity.parsed.method in ("wba", "web"):
             yield _check("DID document", partial(_document, identity, options))
     policies, configs = list[Policy](), list["AgentConfig"]()
     yield _check("configuration", lambda: _configuration(options, policies, None if missing else configs))

@@ -6,13 +6,14 @@ import json
 import secrets
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from treaty_consensus.codes import SystemCode
-from treaty_consensus.did import encode_multikey
-from treaty_consensus.errors import Conflict
+from treaty_consensus.did import did_key, encode_multikey
+from treaty_consensus.domain_evidence import record_name
+from treaty_consensus.errors import Conflict, Malformed
 from treaty_io.identity import Identity
 
 from .context import Options, run
@@ -25,7 +26,15 @@ app = App(name="identity", help="Make, show and rotate this agent's identity.")
 
 
 @app.command
-def new(domain: str | None = None, /, *, bind: bool = False, document: Path | None = None, options: Options = Options()) -> None:
+def new(
+    domain: str | None = None,
+    /,
+    *,
+    bind: bool = False,
+    record: Annotated[bool, Parameter(negative="")] = False,
+    document: Path | None = None,
+    options: Options = Options(),
+) -> None:
     """Make a key and its DID.
 
     Parameters
@@ -35,10 +44,14 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
         needs no domain and has no weight in elections.
     bind
         Bind the did:wba to this key for ever (ANP's e1 profile): control of the web server alone is not enough to use the DID.
+    record
+        The domain has no web server: a TXT record names the key. It can publish at registries that read records, and has no vote.
     document
         The file for the DID document of a did:wba, which must not exist; default: print it.
     """
-    identity = Identity.create(domain, bind=bind)
+    if record and (domain is None or bind or document is not None):
+        raise Malformed(SystemCode.USAGE, "A record is of a domain, and has neither a document nor a binding.")
+    identity = Identity.create(domain, bind=bind, record=record)
     _check_replaces(document, identity)
     # The key first: a document without its key would be served for an identity that cannot sign.
     identity.save(options.identity_file)
@@ -47,6 +60,8 @@ def new(domain: str | None = None, /, *, bind: bool = False, document: Path | No
     if domain is None:
         weight = "A did:key can publish, fetch and talk; it has no vote. For a DID of a domain: treaty identity new DOMAIN"
         options.output.result({"did": identity.did, "key": identity.key_id}, sentence, weight)
+    elif record:
+        _show_record(identity, sentence, options)
     else:
         _hand_over(identity, identity.did_document(), sentence, document, options)
 
@@ -74,7 +89,10 @@ def rotate(*, document: Path | None = None, options: Options = Options()) -> Non
         f"[green]✓[/] [bold]{escape(identity.did)}[/] signs with {escape(identity.key_id)} from now on. Send SIGHUP to an agent"
         " that runs in this home, serve the new document, then run: treaty identity confirm"
     )
-    _hand_over(identity, identity.did_document(), sentence, document, options)
+    if identity.parsed.validated_by is not None:
+        _show_record(identity, sentence, options)
+    else:
+        _hand_over(identity, identity.did_document(), sentence, document, options)
 
 
 @app.command
@@ -118,6 +136,9 @@ def show(*, options: Options = Options()) -> None:
     identity = options.identity()
     value: dict[str, object] = {"did": identity.did, "key": identity.key_id}
     lines = [identity.did, f"key: {identity.key_id}"]
+    if identity.parsed.validated_by is not None:
+        _show_record(identity, f"[bold]{escape(identity.did)}[/]", options)
+        return
     if identity.parsed.method != "key":
         value |= {"document_url": identity.parsed.document_url, "document": identity.did_document()}
         lines.append(f"document: {identity.parsed.document_url}\n{json.dumps(identity.did_document(), indent=2)}")
@@ -158,6 +179,13 @@ def _check_replaces(document: Path | None, identity: Identity) -> None:
 
 def _text(document: dict[str, object]) -> str:
     return json.dumps(document, indent=2) + "\n"
+
+
+def _show_record(identity: Identity, sentence: str, options: Options) -> None:
+    """Print the result, and the TXT record that names the key."""
+    name, text = record_name(identity.parsed), did_key(identity.public_key)
+    value = {"did": identity.did, "key": identity.key_id, "record": {"name": name, "type": "TXT", "text": text}}
+    options.output.result(value, sentence, f'Add this record: {escape(name)} TXT "{escape(text)}"')
 
 
 def _hand_over(identity: Identity, served: dict[str, object], sentence: str, document: Path | None, options: Options) -> None:

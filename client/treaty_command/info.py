@@ -14,6 +14,7 @@ from treaty_client.protocols.answers import Answers, ProvenAnswer
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.blobs import check_bytes
+from treaty_client.protocols.verification.explanation import VALIDATED
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
 from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge
 from treaty_consensus.handler import HandlerPackage, read_wheel
@@ -70,6 +71,7 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
         "title": card.title if card else "",
         "summary": card.summary if card else "",
         "publisher": published.statement.author.text,
+        "validated": published.statement.author.validated_by,
         "index": published.index,
         "issued": published.statement.issued,
         "status": _state(status),
@@ -106,7 +108,7 @@ def _rows(value: dict[str, Any]) -> dict[str, str]:
         "uri": value["uri"],
         # The clock of the publisher; the last second of the calendar bounds it.
         "published": f"{dt.datetime.fromtimestamp(min(value['issued'], 253_402_300_799), dt.UTC).date()}, leaf {value['index']}",
-        "publisher": value["publisher"],
+        "publisher": f"{value['publisher']}{VALIDATED[value['validated']]}",
         "status": value["status"] + successor,
         "topic": f"{value['topic']}: {value['election'] or 'not decided'}",
         "hash": f"{value['hash']}, {value['size']:,} bytes",

@@ -29,7 +29,7 @@ from .elected import elected, names_topic, topic_views, why
 from .evidence import verify_evidence
 from .locking import accepted
 from .output import Output
-from .values import Name, Publishers, Uri
+from .values import Name, Oidc, Publishers, Uri
 from .verdicts import verdict_lines
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def publish(
     namespace: str | None = None,
     dry_run: Annotated[bool, Parameter()] = False,
     allow_uncovered: Annotated[bool, Parameter()] = False,
+    oidc: Oidc = False,
     options: Options = Options(),
 ) -> None:
     """Publish a folder: its document, and its handler if it has one. Safe to repeat.
@@ -71,7 +72,8 @@ def publish(
         done = []
         async with RegistryClient(registry.name.base_url, options.network) as client:
             origin, copies = registry.name.origin, options.policy().copies
-            publisher = Publisher(options.identity(), client, options.registries, origin, options.network, copies=copies)
+            identity = await options.signer(client, origin, oidc=oidc)
+            publisher = Publisher(identity, client, options.registries, origin, options.network, copies=copies)
             steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
             async for step in steps:
                 options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")

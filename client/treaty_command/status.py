@@ -12,7 +12,7 @@ from treaty_client.protocols.fetch import Fetcher
 from treaty_client.statements.status import LoggedStatus, ProtocolStatus, set_status
 
 from .context import Options, run
-from .values import Uri, uris
+from .values import Oidc, Uri, uris
 
 Own = Annotated[Uri, Parameter(help="The protocol's URI.")]
 Wheel = Annotated[
@@ -22,33 +22,39 @@ Wheel = Annotated[
 Successor = Annotated[str | None, Parameter(help="The protocol to use instead.", completer=uris)]
 
 
-def yank(uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, options: Options = Options()) -> None:
+def yank(
+    uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, oidc: Oidc = False, options: Options = Options()
+) -> None:
     """Take back a protocol of yours, or a handler: agents no longer fetch it. `treaty activate` undoes it."""
-    _set(uri, "yanked", wheel, successor, options)
+    _set(uri, "yanked", wheel, successor, oidc, options)
 
 
-def deprecate(uri: Own, /, *, successor: Successor = None, wheel: Wheel = None, options: Options = Options()) -> None:
+def deprecate(
+    uri: Own, /, *, successor: Successor = None, wheel: Wheel = None, oidc: Oidc = False, options: Options = Options()
+) -> None:
     """Warn of a protocol of yours, or of a handler. Agents still fetch it, with the warning."""
-    _set(uri, "deprecated", wheel, successor, options)
+    _set(uri, "deprecated", wheel, successor, oidc, options)
 
 
-def revoke(uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, options: Options = Options()) -> None:
+def revoke(
+    uri: Own, /, *, wheel: Wheel = None, successor: Successor = None, oidc: Oidc = False, options: Options = Options()
+) -> None:
     """Declare a protocol of yours, or a handler, harmful: agents no longer fetch it."""
-    _set(uri, "revoked", wheel, successor, options)
+    _set(uri, "revoked", wheel, successor, oidc, options)
 
 
-def activate(uri: Own, /, *, wheel: Wheel = None, options: Options = Options()) -> None:
+def activate(uri: Own, /, *, wheel: Wheel = None, oidc: Oidc = False, options: Options = Options()) -> None:
     """Undo `yank`, `deprecate` or `revoke` of a protocol of yours, or of a handler."""
-    _set(uri, "active", wheel, None, options)
+    _set(uri, "active", wheel, None, oidc, options)
 
 
-def _set(uri: str, state: ProtocolStatus, wheel: str | None, successor: str | None, options: Options) -> None:
+def _set(uri: str, state: ProtocolStatus, wheel: str | None, successor: str | None, oidc: bool, options: Options) -> None:
     async def work() -> LoggedStatus:
-        identity = options.identity()
         async with Fetcher(options.home, options.policy(), options.network) as fetcher:
             origin = options.trusted().name.origin
             named = {"wheel": wheel, "successor": successor}
             client, head, now = fetcher.client(origin), fetcher.head(origin), int(time.time())
+            identity = await options.signer(client, origin, oidc=oidc)
             return await set_status(client, head, identity, uri, state, origin=origin, now=now, **named)
 
     done = run(work())

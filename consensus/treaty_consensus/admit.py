@@ -34,6 +34,7 @@ from .codes import (
     StatementCode,
     WithdrawalCode,
 )
+from .did import parse_did
 from .errors import Conflict, NotFound, Refused, TreatyError, Unauthorized, Unavailable
 from .facts import (
     CONSTITUTION,
@@ -80,6 +81,7 @@ from .kinds import (
     Publish,
     Report,
     Status,
+    Validation,
     Vouch,
     Withdrawal,
 )
@@ -95,6 +97,8 @@ def reads(statement: Statement) -> set[str]:
     keys = {LOG, *(identity_key(did.text) for did in statement.authors if did.method != "key")}
     body, author = statement.body, statement.author.text
     match body:
+        case Validation():
+            keys |= set(map(identity_key, _owners(parse_did(body.did).namespace)))
         case Identity():
             keys.add(identity_key(body.did))
         case Publish():
@@ -195,6 +199,11 @@ class _Case:
             # The keys may have changed since the signature was verified: the sequencer checks again at the final index.
             if keys_of(self.facts, did).get(key_id) != key:
                 raise Unauthorized(StatementCode.UNKNOWN_KEY, f"{key_id} is not a key of its DID as this log knows it.")
+            identity: IdentityFact | None = self.find(identity_key(did.text), IdentityFact)
+            if identity is not None and identity.has_ended(key_id, self.log.time):
+                raise Unauthorized(
+                    StatementCode.UNKNOWN_KEY, f"{key_id} signs no longer.", fix="Have a new key validated, with a new token."
+                )
 
     def check_voter(self) -> None:
         """Check that the author may vote and vouch: under a rule with notice, a new tenure waits as it does to publish."""
@@ -216,24 +225,49 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
     key = identity_key(body.did)
     before: IdentityFact | None = case.find(key, IdentityFact)
     cosigned = any(did.text == body.did for did in case.statement.authors)
-    if any(did.text not in (body.did, case.log.operator) for did in case.statement.authors):
+    # No key of an account vouches for the next one: each is proved by a token.
+    is_account = isinstance(body, Validation) and body.method == "oidc"
+    if any(did.text not in (body.did, case.log.operator) for did in case.statement.authors) or (cosigned and is_account):
         raise Refused(
             StatementCode.SIGNATURES,
             "Only the operator and an old key of the same DID may sign an identity.",
         )
+    _check_undocumented(case, body)
     # The link to the previous identity makes the order explicit, so two fetches at a time cannot both be admitted.
     if body.previous != (before.statement if before else None):
         raise Conflict(StatementCode.PREVIOUS, f"`previous` is not the newest identity of {body.did} in this log.")
     # An unchanged document would fill the log without new information.
     if before and before.document == body.document.sha256:
         raise Conflict(StatementCode.EXISTS, f"The document of {body.did} has not changed since its newest identity.")
-    tenure = tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
+    tenure = next_tenure(before, body, cosigned=cosigned)
     if body.tenure != tenure:
         raise Refused(IdentityCode.FORM, f"This identity of {body.did} must have tenure {tenure}, not {body.tenure}.")
+    now = max(case.log.time, case.statement.issued)
     # The same tenure keeps its start, so that a routine key change does not restart the waiting period.
-    since = before.since if before and before.tenure == tenure else max(case.log.time, case.statement.issued)
-    keys = {k.id: k.multikey for k in body.keys}
-    return {key: IdentityFact(case.statement.id, case.index, body.document.sha256, keys, tenure, since)}
+    since = before.since if before and before.tenure == tenure else now
+    fact = IdentityFact(case.statement.id, case.index, body.document.sha256, {k.id: k.multikey for k in body.keys}, tenure, since)
+    return {key: _with_ends(fact, before, body, now) if isinstance(body, Validation) else fact}
+
+
+def _check_undocumented(case: _Case, body: Identity) -> None:
+    """Check that no DID with a document owns the namespace of a validated name: a record would be a second, weaker way to it."""
+    owners = _owners(parse_did(body.did).namespace) if isinstance(body, Validation) else ()
+    if any(owner != body.did and case.find(identity_key(owner), IdentityFact) for owner in owners):
+        raise Conflict(
+            StatementCode.EXISTS, f"The namespace of {body.did} belongs to a DID with a document, which this log knows."
+        )
+
+
+def _with_ends(fact: IdentityFact, before: IdentityFact | None, body: Validation, now: int) -> IdentityFact:
+    """Return the fact with the ends of an account's keys. Raises `Refused` for a key that no token named."""
+    if body.method != "oidc":
+        return fact
+    ends = before.ends if before and before.tenure == fact.tenure else {}
+    proved, *others = (key.id for key in body.keys)
+    # Only the proved key is new: the operator can neither add another one nor prolong it.
+    if any(ends.get(key_id, 0) < now for key_id in others):
+        raise Refused(IdentityCode.FORM, f"This validation of {body.did} lists a key that has ended, or was never proved.")
+    return replace(fact, account=body.account, ends={**{key_id: ends[key_id] for key_id in others}, proved: now + KEY_LIFE})
 
 
 def _grant(case: _Case, body: Grant) -> dict[str, Fact]:
@@ -411,6 +445,7 @@ _RULES: Mapping[type[Body], Callable[[_Case, Any], dict[str, Fact]]] = {
     Decision: _decision,
     Withdrawal: _withdrawal,
     Rotation: _rotation,
+    Validation: _identity,
 }
 
 
@@ -520,12 +555,29 @@ def tenure_of(facts: Facts, did: str) -> int:
 
 def _owners(namespace: str) -> tuple[str, ...]:
     """Return the DIDs whose namespace this is."""
-    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
-    return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
+    # All methods of a domain have one namespace, so the identity of each may be the owner's.
+    return (
+        (namespace,)
+        if namespace.startswith("did:")
+        else tuple(f"did:{method}:{namespace}" for method in ("wba", "web", "treaty"))
+    )
 
 
+# Seconds of the log's clock. A workflow publishes within minutes, and nobody keeps its key.
+KEY_LIFE = 3600
 # Seconds of the log's clock: the time in which the owner of a domain can notice that others took it, before they publish.
 TENURE_WAIT = 30 * 24 * 3600
+
+
+def next_tenure(before: IdentityFact | None, body: Identity, *, cosigned: bool) -> int:
+    """Return the tenure that an identity must have which follows `before`.
+
+    An account keeps its tenure with its number, whatever key it proves: the key of a workflow lives for minutes. The number of
+    another account begins a new one, as a name that was given up may be taken by others. All else follows `tenure_after`.
+    """
+    if before is not None and isinstance(body, Validation) and body.method == "oidc":
+        return before.tenure + (before.account != body.account)
+    return tenure_after(before, {key.multikey for key in body.keys}, cosigned=cosigned)
 
 
 def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: bool) -> int:
@@ -542,8 +594,9 @@ def tenure_after(before: IdentityFact | None, multikeys: set[str], *, cosigned: 
 def check_tenure(log: LogFact, author: str, identity: IdentityFact | None) -> None:
     """Check that the DID's tenure did not change in the last thirty days."""
     if identity and identity.tenure > 1 and log.time < identity.since + TENURE_WAIT:
+        changed = "is another account" if identity.account else "lists new keys that no old key co-signed"
         raise Refused(
             IdentityCode.NEW_TENURE,
-            f"{author} lists new keys that no old key co-signed, so the domain may have changed hands.",
+            f"{author} {changed}, so the name may have changed hands.",
             fix="Wait until 30 days have passed since then.",
         )

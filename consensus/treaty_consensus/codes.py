@@ -366,7 +366,7 @@ class SystemCode(Code):
 class TokenCode(Code):
     INVALID = (
         "token.invalid",
-        "The identity token is missing, malformed, not signed by its DID, or not valid here, now, for this key and once.",
+        "The token is missing, malformed, not signed by its DID or issuer, or not valid here, now, for this key and once.",
         Malformed,
         TooLarge,
         Unauthorized,

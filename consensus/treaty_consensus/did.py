@@ -1,10 +1,12 @@
-"""Parse decentralised identifiers: did:key, did:wba and did:web, with their Ed25519 keys, namespaces and principals.
+"""Parse decentralised identifiers: did:key, did:wba, did:web and did:treaty, with their Ed25519 keys, namespaces and principals.
 
     did:key:z6Mk…                      the key is the identity (W3C did:key, Ed25519 only)
     did:wba:example.com                https://example.com/.well-known/did.json
     did:wba:example.com:users:alice    https://example.com/users/alice/did.json
     did:wba:example.com%3A8443:a       https://example.com:8443/a/did.json
     did:web:…                          reads like did:wba (the same host, the same document)
+    did:treaty:github.com:alice        no document: a log's operator states the keys of the account (`kinds.Validation`)
+    did:treaty:example.com             the same of a domain, by a TXT record
 
 Hosts are domain names of lower-case A-labels; IP addresses are refused in every notation. Path segments are
 `[A-Za-z0-9._-]+`. A DID URL is a DID, `#` and a fragment, and names a key. Ed25519 keys are read as Multikey (`z` +
@@ -20,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from .codes import DidCode
 from .errors import Malformed, Refused
@@ -33,6 +35,12 @@ _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _SEGMENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FRAGMENT = re.compile(r"[A-Za-z0-9._~:-]{1,128}")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# Of GitHub, in lower case: its names have no case, and one account has one DID.
+_ACCOUNT = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
+FORGES: Final = frozenset({"github.com"})
+"""The hosts whose accounts are proved by tokens of their workflows."""
+Validated: TypeAlias = Literal["oidc", "dns"]
+"""How an operator validated the name of a did:treaty: by a token of a workflow, or by a TXT record."""
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 # The multicodec prefix of an Ed25519 public key.
 _ED25519 = b"\xed\x01"
@@ -68,20 +76,34 @@ class Did:
         return ":".join((self.host, *self.path))
 
     @property
+    def validated_by(self) -> Validated | None:
+        """Return how an operator validates this name; None for a DID that is its key or has a document."""
+        if self.method != "treaty":
+            return None
+        return "oidc" if self.path else "dns"
+
+    @property
     def document_url(self) -> str:
-        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.method`) for did:key."""
+        """Return the URL of the DID document (did:wba and did:web). Raises `Refused` (`did.method`) for the other methods."""
         if self.host is None:
             raise Refused(DidCode.METHOD, "A did:key has no document: the key is the identity.")
+        if self.validated_by is not None:
+            raise Refused(
+                DidCode.METHOD,
+                f"{self.text} has no document: only a log knows its keys.",
+                fix="Have the registry validate a key for it: docs/guides/publishing-from-ci.md.",
+            )
         authority = self.host if self.port is None else f"{self.host}:{self.port}"
         return f"https://{authority}/{'/'.join(self.path or ('.well-known',))}/did.json"
 
     def principal(self, registrable: Callable[[str], str | None]) -> str | None:
-        """Return the registrable domain of this DID, or None for a did:key and for a host of a single label.
+        """Return the registrable domain of this DID, or None for a did:key, a did:treaty and a host of a single label.
 
         `registrable`: maps a host to its registrable domain by the pinned Public Suffix List (ICANN section only).
         """
-        # A single label is a name in a local network. It has no registrable domain.
-        if self.host is None or "." not in self.host:
+        # A single label is a name in a local network. It has no registrable domain. An account costs nothing, and of a TXT record
+        # only the operator says that it was there, so neither has a weight.
+        if self.host is None or "." not in self.host or self.validated_by is not None:
             return None
         return registrable(self.host)
 
@@ -99,13 +121,17 @@ def parse_did(text: str) -> Did:
     if method == "key":
         decode_multikey(identifier)
         return Did(text, method, None, None, ())
-    if method not in ("wba", "web"):
-        raise Malformed(DidCode.METHOD, f"did:{method[:20]} is not supported. Use did:key, did:wba or did:web.")
+    if method not in ("wba", "web", "treaty"):
+        raise Malformed(DidCode.METHOD, f"did:{method[:20]} is not supported. Use did:key, did:wba, did:web or did:treaty.")
     authority, *path = identifier.split(":")
     host, port = _authority(authority)
     # A URL parser would resolve "." and ".." and fetch another document.
     if not all(_SEGMENT.fullmatch(segment) and segment not in (".", "..") for segment in path):
         raise Malformed(DidCode.SYNTAX, f"Path segments of a DID must be letters, digits, '.', '_' and '-': {text[:80]!r}.")
+    if method == "treaty" and (port is not None or not _is_validated(host, path)):
+        raise Malformed(
+            DidCode.SYNTAX, f"A did:treaty names a domain, or an account in lower case at {' or '.join(FORGES)}: {text[:80]!r}."
+        )
     return Did(text, method, host, port, tuple(path))
 
 
@@ -229,6 +255,13 @@ def _authority(text: str) -> tuple[str, int | None]:
             raise Malformed(DidCode.SYNTAX, f"This is not a port: {port[:10]!r}.")
         return host, int(port)
     return host, None
+
+
+def _is_validated(host: str, path: list[str]) -> bool:
+    """Whether it is a name that an operator can validate: an account at a forge, or a domain."""
+    if not path:
+        return "." in host
+    return host in FORGES and len(path) == 1 and _ACCOUNT.fullmatch(path[0]) is not None
 
 
 def _objects(value: object) -> list[dict[str, Any]]:

@@ -193,6 +193,9 @@ def _of_body(body: kinds.Body) -> Iterator[Subject]:
 
 def _sentence(body: kinds.Body, author: str) -> str:
     match body:
+        case kinds.Validation(did=did, keys=keys, tenure=tenure, method=method, workflow=workflow):
+            proof = f"a token of the workflow {workflow}" if workflow else f"a record of its {method.upper()}"
+            return f"The operator states that {did} showed it {proof}, for the key {keys[0].id} (tenure {tenure})."
         case kinds.Identity(did=did, keys=keys, tenure=tenure):
             return f"The operator states that {did} has the keys {_listed(key.id for key in keys)} (tenure {tenure})."
         case kinds.Grant(namespace=namespace, to=to, withdrawn=withdrawn):

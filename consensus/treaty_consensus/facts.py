@@ -60,12 +60,14 @@ class LogFact(msgspec.Struct, frozen=True, tag="log"):
     remaining: int = 0
 
 
-class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):
+class IdentityFact(msgspec.Struct, frozen=True, omit_defaults=True, tag="identity"):
     """Hold the newest identity of a DID.
 
     `keys`: DID URL → Multikey.
     `since`: the log's time at the beginning of this tenure.
     `index`: the leaf.
+    `account`: of a validated account, its number.
+    `ends`: the keys that sign for a while only: DID URL → the last second by the log's clock.
     """
 
     statement: str
@@ -74,6 +76,12 @@ class IdentityFact(msgspec.Struct, frozen=True, tag="identity"):
     keys: dict[str, str]
     tenure: int
     since: int
+    account: str | None = None
+    ends: dict[str, int] = {}
+
+    def has_ended(self, key_id: str, now: int) -> bool:
+        """Tell whether this key no longer signs."""
+        return now > self.ends.get(key_id, canonical.MAX_INTEGER)
 
 
 class GrantFact(msgspec.Struct, frozen=True, tag="grant"):

@@ -17,7 +17,7 @@ import msgspec
 
 from . import canonical
 from .codes import BallotCode, IdentityCode, ParametersCode, StatementCode
-from .did import decode_multikey, is_host, parse_did, parse_key_id
+from .did import Did, Validated, decode_multikey, is_host, parse_did, parse_key_id
 from .errors import Malformed
 from .log.note import KeyType
 from .log.witness import MAX_COSIGNERS, Quorum
@@ -112,14 +112,42 @@ class Identity(Body, frozen=True):
 
     def check(self) -> None:
         did = parse_did(self.did)
+        self._check_keys(did)
+        # A did:key needs no identity statement: the DID contains its key.
+        if did.method == "key" or did.validated_by is not None:
+            raise Malformed(IdentityCode.FORM, "An identity must list distinct keys of a DID that has a document.")
+
+    def _check_keys(self, did: Did) -> None:
         self.document.at_most(MAX_DID_DOCUMENT, "DID document")
         for key in self.keys:
             if parse_key_id(key.id)[0] != did:
                 raise Malformed(IdentityCode.FORM, "Every key of an identity must belong to its DID.")
             decode_multikey(key.multikey)
-        # A did:key needs no identity statement: the DID contains its key.
-        if did.method == "key" or len({key.id for key in self.keys}) != len(self.keys):
+        if len({key.id for key in self.keys}) != len(self.keys):
             raise Malformed(IdentityCode.FORM, "An identity must list distinct keys of a DID that has a document.")
+
+
+class Validation(Identity, frozen=True, kw_only=True):
+    """State that the operator validated a name without a DID document (did:treaty), and which keys act for it.
+
+    It is an `Identity` whose `document` is what the operator saw (`workflow_evidence`). `keys`: the one that was proved now, then
+    earlier ones that still sign. `account`: the forge's number of the account, which a name that was given up and taken anew does
+    not keep. `workflow`: the file whose steps ran, with its repository and its ref. Both of `oidc` alone.
+    """
+
+    method: Validated
+    account: Annotated[str, msgspec.Meta(pattern=r"\A[1-9][0-9]{0,19}\Z")] | None = None
+    workflow: Text | None = None
+
+    def check(self) -> None:
+        did = parse_did(self.did)
+        self._check_keys(did)
+        is_complete = (self.method == "oidc") == (self.account is not None) == (self.workflow is not None)
+        if did.validated_by != self.method or not is_complete:
+            raise Malformed(IdentityCode.FORM, "A validation is of a did:treaty, by its method, with an account if it is one.")
+        # One key, one name: a renewed key keeps its end.
+        if any(key.id != f"{self.did}#{key.multikey}" for key in self.keys):
+            raise Malformed(IdentityCode.FORM, "A key of a did:treaty is named by its Multikey.")
 
 
 class Grant(Body, frozen=True):

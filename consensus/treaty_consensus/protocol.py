@@ -173,8 +173,13 @@ def is_verified_alias(alias: str, publisher: Did) -> bool:
     """Tell whether a claim to a foreign name is verified: the publisher's own domain is the host of the URI, or owns the reverse
     DNS name, or is that of the GitHub account whose repository the URI names.
 
-    A publisher with a port or a path does not own the domain.
+    A validated account owns what its name at GitHub's pages would own, below github.com. Another publisher with a port or a path
+    does not own the domain.
     """
+    if publisher.validated_by == "oidc":
+        account = publisher.path[0]
+        repository = _GITHUB.match(alias)
+        return repository[1].lower() == account if repository else owns(f"{account}.github.io", alias)
     if publisher.host is None or publisher.port is not None or publisher.path:
         return False
     match = _ALIAS.match(alias)

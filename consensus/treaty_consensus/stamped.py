@@ -18,7 +18,7 @@ The log owes a statement to the decisions of an epoch when
 1. enough witnesses of the parameters in force (`needed`) stamped it and cosigned the input of the decisions, each `MARGIN`
    seconds to `LASTS` seconds later by its own clock;
 2. the log would have taken it at the input: its signatures verify, and `admit` accepts it;
-3. in an open electorate no `did:key` signed it: those count for nothing.
+3. in an open electorate no `did:key` and no `did:treaty` signed it: those count for nothing.
 
 An owed statement whose id is not in the log below the input was left out. File and log together prove it to everyone.
 Specification: `docs/specification/log.md`, "Stamps".
@@ -232,7 +232,7 @@ def admissible(facts: Facts, log: LogFact, electorate: str, statements: Iterable
     # By `seq`: of two ballots of an author the second is admissible after the first.
     for candidate in sorted(statements, key=lambda each: (_seq(each), each.id)):
         # Its signatures cost nothing, so it counts only in a development electorate.
-        if electorate != "development" and any(did.method == "key" for did in candidate.authors):
+        if electorate != "development" and any(did.method == "key" or did.validated_by for did in candidate.authors):
             continue
         relevant = {key: fact for key in reads(candidate) if (fact := changed.get(key) or facts.get(key)) is not None}
         try:

@@ -37,6 +37,7 @@ from .kinds import (
     Publish,
     Report,
     Status,
+    Validation,
     Vouch,
     Withdrawal,
 )
@@ -50,7 +51,10 @@ MAX_LEAF = 65_535
 
 
 # In the order in which they first occur in a log.
-_ALL = (Genesis, Identity, Grant, Publish, Handler, Status, Report, Ballot, Vouch, Parameters, Decision, Withdrawal, Rotation)
+_ALL = (
+    *(Genesis, Identity, Grant, Publish, Handler, Status, Report, Ballot, Vouch, Parameters, Decision, Withdrawal, Rotation),
+    Validation,
+)
 KINDS: dict[str, type[Body]] = {kind.__name__.lower(): kind for kind in _ALL}
 TYPE_OF: dict[type[Body], str] = {kind: name for name, kind in KINDS.items()}
 

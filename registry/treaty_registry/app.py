@@ -107,6 +107,7 @@ _WRITES: list[HTTPRouteHandler] = [
     statements.submit,
     blobs.upload,
     identities.testimony,
+    identities.validation,
     sigstore.signing_certificate,
     sigstore.timestamp,
     sigstore.log_entry,

@@ -10,6 +10,7 @@ from treaty_io.network.did_documents import DidDocument, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Address, Network
 
+from .domain_records import DomainRecords
 from .settings import Settings
 
 Resolve: TypeAlias = Callable[[Did], Awaitable[DidDocument]]
@@ -22,10 +23,10 @@ def network_of(settings: Settings) -> Network:
 
 
 def guarded(settings: Settings) -> Resolve:
-    """Return a function that fetches DID documents through the egress guard."""
-    guard = EgressGuard(network_of(settings))
+    """Return a function that fetches DID documents through the egress guard, and looks up the records of domains."""
+    guard, records = EgressGuard(network_of(settings)), DomainRecords(settings.nameserver)
 
     async def resolve(did: Did) -> DidDocument:
-        return await fetch_did_document(did, guard)
+        return await (records.resolve(did) if did.validated_by == "dns" else fetch_did_document(did, guard))
 
     return resolve

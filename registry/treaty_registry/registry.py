@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from treaty_client.registries.replies import Testimony
-from treaty_consensus.did import parse_did
+from treaty_client.registries.replies import Testimony, ValidatedKey
+from treaty_consensus.codes import TokenCode
+from treaty_consensus.did import decode_multikey, parse_did
 from treaty_consensus.election.defaults import development_parameters
 from treaty_consensus.election.principals import SuffixList
 from treaty_consensus.errors import TreatyError, Unauthorized, Unavailable
@@ -22,12 +23,14 @@ from treaty_consensus.kinds import Decision, Identity, Parameters
 from treaty_consensus.log.checkpoint import LogKeys
 from treaty_consensus.rotation import Rotation
 from treaty_consensus.statement import Verified
+from treaty_io.network.egress import EgressGuard
 
 from . import projection
 from .admission.identities import Identities
 from .admission.intake import Intake
 from .admission.spent_tokens import SpentTokens, sweep
 from .admission.uploads import Uploads
+from .admission.workflow_tokens import WorkflowTokens
 from .codes import RegistryIdentityCode
 from .data_directory import check_new, create_log, no_leaves, open_operator, open_record, running_database
 from .keys import Operator
@@ -103,9 +106,7 @@ class Registry(ReadableLog):
         self._tokens = SpentTokens(pool)
         self.spend = self._tokens.spend
         self.reader = LogReader(pool)
-        self._identities = Identities(
-            pool=pool, uploads=self.uploads, operator=operator, resolve=resolve, submit=self._log_own, clock=self.clock
-        )
+        self._identities = self._known_identities(settings, operator, resolve)
         self.changes = Changes()
         """The changes of the leaves that this process has seen since the last take-over. Replaced at each one."""
         self._rotations = Rotations(settings.keys, operator)
@@ -133,6 +134,17 @@ class Registry(ReadableLog):
         self.other_signer = OtherSigner(settings, operator.origin, self.leader, clock, self.reader)
         self._add_writers(settings, operator)
 
+    def _known_identities(self, settings: Settings, operator: Operator, resolve: Resolve) -> Identities:
+        return Identities(
+            pool=self.pool,
+            uploads=self.uploads,
+            operator=operator,
+            resolve=resolve,
+            submit=self._log_own,
+            clock=self.clock,
+            validates=settings.validate,
+        )
+
     def _other_nodes(self, settings: Settings) -> Nodes:
         assert settings.node is not None, "the caller has looked"
         return Nodes(
@@ -152,6 +164,9 @@ class Registry(ReadableLog):
         """Add the parts that write, which stand on the ones that read."""
         self.upkeep = Upkeep(self.pool, settings.tls_cert, lambda: self.authority)
         network = network_of(settings)
+        fetch = EgressGuard(network).get
+        is_asked = "oidc" in settings.validate
+        self._workflows = WorkflowTokens(self.origin, fetch, self._tokens, self.clock) if is_asked else None
         self.witnesses = WitnessClient(settings.witnesses, network, self.leader, self.reader)
         self._mirrors = MirrorUploads(settings.tlog_mirrors, self.origin, network, self.leader, self.witnesses, self.reader)
         self.sequencer = Sequencer(
@@ -359,6 +374,30 @@ class Registry(ReadableLog):
         `source`: the IP address of the request. Raises as `Identities.testimony`, and `Unavailable` (`quota.*`).
         """
         return await self.intake.admission.testimony(parse_did(did), key_id, source)
+
+    async def validate(self, token: str, multikey: str, *, source: str | None = None) -> ValidatedKey:
+        """Log the key of the account whose workflow's token names it. `source`: the IP address of the request.
+
+        Raises `Malformed`, `TooLarge` or `Unauthorized` (`token.invalid`), `Refused` for a blocked DID, `Unavailable` (`quota.*`
+        too), and as `Identities.validate`. A refusal spends no token.
+        """
+        if self._workflows is None:
+            raise Unauthorized(
+                TokenCode.INVALID,
+                f"{self.origin} validates no accounts.",
+                fix="Its operator decides that: treaty-registry serve --validate oidc",
+            )
+        # Before the token is read: each validation is a leaf that stays, and an unknown key makes us ask the issuer.
+        self.charge_service(source)
+        decode_multikey(multikey)
+        evidence = await self._workflows.verify(token, multikey)
+        did = parse_did(evidence.claims.did)
+        self.intake.senders.check_authors([did])
+        self.intake.quota.take_of(did, source)
+        await self._workflows.spend(evidence)
+        logged = await self._identities.validate(evidence, multikey)
+        key_id = f"{did.text}#{multikey}"
+        return ValidatedKey(did.text, key_id, logged.tenure, logged.ends[key_id])
 
     async def decide(self) -> list[Decided]:
         """Close the open epoch: compute, sign and log the decision of every topic with a report or a ballot, in one commit.

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from treaty_consensus.did import Validated
 from treaty_consensus.errors import Conflict, Malformed
 from treaty_consensus.log.durability import MAX_PLACES, Durability
 from treaty_consensus.log.note import VerifierKey
@@ -169,7 +170,9 @@ class Settings:
     None starts the embedded server. `blobs`: the URL of an object store; None uses a folder of the data directory. `resolve`:
     HOST → (address, port): hosts whose DID documents are fetched from there only, even if the address is not public. `ca`: a PEM
     file of additional roots for them. `parameters`: a file with the constants of a new log's election (`operator.parameters`);
-    None makes a development electorate. `witnesses`: the witnesses that cosign the log. `tlog_mirrors`: the URLs of those that
+    None makes a development electorate. `validate`: how names without a DID document are validated; in no way by default.
+    `nameserver`: the address and the port of the resolver that is asked for the records of domains; None for the system's.
+    `witnesses`: the witnesses that cosign the log. `tlog_mirrors`: the URLs of those that
     keep a copy of it, which is uploaded. `head`: the URL of the record of the
     newest signed head; None uses a file of the data directory. `node`: the URL at which the other nodes of this registry reach
     this process; None when it is the only one. `tiles`: the URLs of object stores to copy the log to; the first gets all reads
@@ -203,6 +206,8 @@ class Settings:
     dask: str | None = None
     metrics: MetricsAddress | None = None
     contact: str | None = None
+    validate: frozenset[Validated] = frozenset()
+    nameserver: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):
@@ -375,6 +380,21 @@ def _check_database(url: str) -> None:
             fix="Give postgresql://USER@HOST:PORT/DATABASE, or leave it out for the embedded server: --database. "
             "In a password write / as %2F, @ as %40, : as %3A.",
         )
+
+
+def nameserver_of(text: str) -> tuple[str, int]:
+    """Parse IP:PORT or [IPV6]:PORT. Raises `Malformed` (`settings.value`)."""
+    host, _, port = text.rpartition(":")
+    try:
+        address = str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
+        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+        if not 0 < number < 65536:
+            raise ValueError(port)
+    except ValueError as error:
+        raise Malformed(
+            SettingsCode.VALUE, f"Not a name server: {text[:80]!r}.", fix="Give its address and its port: 127.0.0.1:53, [::1]:53."
+        ) from error
+    return address, number
 
 
 def _check_contact(text: str) -> None:

@@ -83,7 +83,7 @@ def test_the_agent_class_imports_no_sigstore_or_network(home: Path) -> None:
 
 
 def test_the_extras_of_the_error_are_those_of_the_package() -> None:
-    modules = {"a2a-sdk": "a2a", "grpcio": "grpc", "protobuf": "google", "pynacl": "nacl"}
+    modules = {"a2a-sdk": "a2a", "dnspython": "dns", "grpcio": "grpc", "protobuf": "google", "pyjwt": "jwt", "pynacl": "nacl"}
     modules |= dict.fromkeys(("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "opentelemetry")
     # A library of several extras is the first one's; `naming_extras` of a package with an extra of its own says that one.
     listed = {

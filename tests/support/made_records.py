@@ -71,7 +71,21 @@ def _bodies() -> list[tuple[kinds.Body, tuple[Signer, ...]]]:
         ),
         (kinds.Withdrawal(wheel.sha256, "malicious"), (OPERATOR,)),
         (rotation(), (OPERATOR,)),
+        *((validation, (OPERATOR,)) for validation in _validations()),
     ]
+
+
+def _validations() -> tuple[kinds.Validation, kinds.Validation]:
+    """Of an account and of a domain."""
+    multikey = did.encode_multikey(key_signer("a key").public_key)
+    account, domain = "did:treaty:github.com:alice", "did:treaty:alice.example"
+    workflow = "alice/protocols/.github/workflows/publish.yml@refs/tags/v1.0"
+    key, recorded = (kinds.Key(f"{name}#{multikey}", multikey) for name in (account, domain))
+    evidence = _blob(b"the evidence")
+    return (
+        kinds.Validation(account, evidence, (key,), 1, method="oidc", account="65", workflow=workflow),
+        kinds.Validation(domain, evidence, (recorded,), 1, method="dns"),
+    )
 
 
 def rotation() -> Rotation:
@@ -160,7 +174,7 @@ def names() -> dict[str, Any]:
         f"https://{ORIGIN}/protocols/alice.example/{'n' * 65}/1.0",
     ]
     dids = ["did:wba:example.com", "did:web:example.com", "did:wba:example.com:users:alice", "did:wba:example.com%3A8443:a"]
-    dids.append(ALICE.did.replace("alice", "xn--bcher-kva"))
+    dids += [ALICE.did.replace("alice", "xn--bcher-kva"), "did:treaty:github.com:alice", "did:treaty:example.com"]
     key = key_signer("a key")
     bad_dids = [
         "did:wba:127.0.0.1",
@@ -171,6 +185,9 @@ def names() -> dict[str, Any]:
         "did:wba:example.com%3A99999:a",
         "did:example:x",
         "did:key:z6Mk",
+        "did:treaty:github.com:Alice",
+        "did:treaty:example.com:alice",
+        "did:treaty:localhost",
     ]
     bad_documents = {"empty": b"", "a byte-order mark": b"\xef\xbb\xbf# A", "NUL": b"# A\0", "no UTF-8": b"# \xff"}
     bad_cards = {
@@ -226,7 +243,7 @@ def _uri(text: str) -> dict[str, str]:
 
 def _did(text: str) -> dict[str, str]:
     parsed = did.parse_did(text)
-    identity = {"did": text, "document": parsed.document_url}
+    identity = {"did": text} if parsed.validated_by else {"did": text, "document": parsed.document_url}
     return identity if "%3A" in text else {**identity, "namespace": parsed.namespace}
 
 

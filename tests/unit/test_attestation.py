@@ -22,6 +22,7 @@ from sigstore.oidc import IdentityToken
 from sigstore.sign import SigningContext
 from simulated_sigstore import ALICE, Authority, make_authority, serving
 
+from treaty_client.policy import load_policy
 from treaty_client.protocols import attestation
 from treaty_client.protocols.attestation import Binding, SigningIdentity, Trust, attest, verify_attestation
 from treaty_consensus import canonical
@@ -39,7 +40,7 @@ BINDING = Binding(
     protocol_hash=sha256(b"a document").hexdigest(),
     entry_point="treaty_handler_product_info:handler",
 )
-VECTORS = Path(__file__).resolve().parents[3] / "shared" / "vectors" / "sigstore-public-good"
+VECTORS = Path(__file__).parents[1] / "vectors" / "sigstore-public-good"
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,21 @@ def test_the_root_that_knows_it_is_found_among_several(service: Service) -> None
     assert refused(service.bundle, service, trust=[Trust.public_good([github])]) == "attestation.signature"
 
 
+def test_a_policy_names_the_root_of_another_instance(service: Service, tmp_path: Path) -> None:
+    """The identities of each root count under that root alone."""
+    (tmp_path / "own.json").write_bytes(service.config)
+    signer = f"[[signers]]\nidentity = {ALICE.did!r}\nissuer = {ISSUER!r}\n"
+    roots = {}
+    for name, line in (("own", "trust_config = 'own.json'\n"), ("public", "")):
+        (tmp_path / f"{name}.toml").write_text(signer + line)
+        ((root, signers),) = load_policy(tmp_path / f"{name}.toml").signers_by_root.items()
+        accepted = tuple(SigningIdentity(*signer) for signer in signers)
+        roots[name] = Trust(root, accepted) if root else Trust.public_good(accepted)
+    signed = verify_attestation(service.bundle, BINDING, publisher=ALICE.did, trust=[roots["own"]])
+    assert signed.signer == SigningIdentity(ALICE.did, ISSUER)
+    assert refused(service.bundle, service, trust=[roots["public"]]) == "attestation.signature"
+
+
 def test_without_a_root_nothing_is_trusted(service: Service) -> None:
     assert refused(service.bundle, service, trust=[]) == "attestation.signature"
     assert refused(service.bundle, service, trust=[Trust(b"{}", ())]) == "trusted-root.digest"
@@ -308,10 +324,8 @@ GITHUB = SigningIdentity(
     "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/v0.1.2",
     "https://token.actions.githubusercontent.com",
 )
-needs_vectors = pytest.mark.skipif(not VECTORS.is_dir(), reason="no shared/vectors/sigstore-public-good beside this checkout")
 
 
-@needs_vectors
 def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
     """It signs a file, not a statement of ours, so this enters below `verify_attestation`: the root and the identity policy."""
     artifact = (VECTORS / "bundle_v3_github.whl").read_bytes()
@@ -330,7 +344,6 @@ def test_a_public_good_bundle_verifies_under_the_shipped_root() -> None:
             verifier.verify_artifact(artifact, bundle, attestation.AcceptedIdentity([other]))
 
 
-@needs_vectors
 def test_a_staging_bundle_is_no_public_good_one() -> None:
     artifact = (VECTORS / "bundle_v3.txt").read_bytes()
     bundle = Bundle.from_json((VECTORS / "bundle_v3.txt.sigstore").read_bytes())
@@ -343,7 +356,6 @@ def test_a_staging_bundle_is_no_public_good_one() -> None:
         attestation.make_verifier(Trust.public_good([signer]).root).verify_artifact(artifact, bundle, accepted)
 
 
-@needs_vectors
 def test_a_signature_over_a_file_is_no_attestation(service: Service) -> None:
     bundle = (VECTORS / "bundle_v3.txt.sigstore").read_bytes()
     assert refused(bundle, service, trust=[Trust.public_good([GITHUB])]) == "attestation.signature"

@@ -56,6 +56,22 @@ def test_a_domains_identity_comes_with_its_document(home: list[str], tmp_path: P
     assert json.loads(document.read_text())["id"] == answer["did"] == "did:wba:shop.example:agents:a"
 
 
+def test_a_domain_names_its_key_in_a_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = ("--home", str(tmp_path))
+    answer = said(capsys, "identity", "new", "plain.example", "--record", *home)
+    name, text = answer["record"]["name"], answer["record"]["text"]
+    assert (answer["did"], name) == ("did:treaty:plain.example", "_treaty.plain.example")
+    assert answer["key"] == f"{answer['did']}#{text.removeprefix('did:key:')}"
+    assert said(capsys, "identity", "show", *home) == answer
+    # The next key is named by itself too, as a log names it.
+    rotated = said(capsys, "identity", "rotate", *home)
+    assert rotated["record"]["name"] == name and rotated["record"]["text"] != text
+    assert rotated["key"] == f"{answer['did']}#{rotated['record']['text'].removeprefix('did:key:')}"
+    other = ("--home", str(tmp_path / "other"))
+    assert refused(capsys, "identity", "new", "--record", *other, status=2)["code"] == "system.usage"
+    assert not (tmp_path / "other").exists()
+
+
 def test_people_see_a_did_as_it_is_written(home: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """`:key:` is also the name of an emoji."""
     main(["identity", "new", *home])

@@ -102,6 +102,7 @@ def test_an_absent_file_is_the_default(tmp_path: Path) -> None:
         "=",
         "publishers = ['x']",
         "[[signers]]",
+        "[[signers]]\nidentity = 'a'\nissuer = 'b'\ntrust_config = 'policy.toml'",
         f"publishers = {'[' * 10_000}",
     ],
 )

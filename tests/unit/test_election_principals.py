@@ -45,6 +45,8 @@ def test_the_root_of_a_registrable_domain_speaks_for_it(directory: PrincipalDire
         "did:wba:alpha.example%3A8443",
         "did:wba:co.example",
         "did:wba:customer.hosting.example",
+        "did:treaty:github.com:alpha",
+        "did:treaty:alpha.example",
         "did:wba:localhost",
     ],
 )

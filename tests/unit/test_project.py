@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,23 @@ def test_the_wheel_is_bound_to_uri_and_hash_reproducibly(folder: Path) -> None:
     for other in (URI.replace("/1.0", "/1.1"), URI.replace("product-info", "other"), "https://registry.example/"):
         with pytest.raises(TreatyError):
             project.build_wheel(other)
+
+
+def test_the_same_folder_is_the_same_wheel(folder: Path, tmp_path: Path) -> None:
+    """Of other times, modes and order, as a checkout of a runner has them; the vectors of handlers compare Pythons."""
+    built = load_project(folder).build_wheel(URI)
+    root = folder.parent
+    copy, before = tmp_path / "checkout", os.umask(0o077)
+    try:
+        for path in sorted(root.rglob("*"), reverse=True):
+            if path.is_file() and "__pycache__" not in path.parts:
+                other = copy / path.relative_to(root)
+                other.parent.mkdir(parents=True, exist_ok=True)
+                other.write_bytes(path.read_bytes())
+                os.utime(other, (1, 1))
+    finally:
+        os.umask(before)
+    assert load_project(copy / folder.name).build_wheel(URI) == built
 
 
 def test_a_manifest_with_messages_is_a_handler_without_code() -> None:

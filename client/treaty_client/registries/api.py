@@ -48,6 +48,7 @@ from .replies import (
     Summary,
     Testimony,
     TopicPage,
+    ValidatedKey,
     Versions,
     VotingInfo,
     Vouches,
@@ -333,6 +334,14 @@ class RegistryClient:
         headers, content = {"Content-Type": "application/json"}, canonical.dumps({"keyid": key_id})
         path = f"/identities/{quote(did, safe=':')}"
         return parse_reply(await self._send("POST", path, limit=2 * MAX_LEAF, content=content, headers=headers), Testimony)
+
+    async def validate(self, token: str, multikey: str) -> ValidatedKey:
+        """Have the registry log a key of the account whose workflow got this token. The token works once."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        content = canonical.dumps({"key": multikey})
+        return parse_reply(
+            await self._send("POST", "/validations", limit=MAX_JSON, content=content, headers=headers), ValidatedKey
+        )
 
     async def trust_config(self) -> bytes:
         """Return the Sigstore ClientTrustConfig of the registry's own authority."""

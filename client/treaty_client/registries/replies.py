@@ -30,6 +30,15 @@ class Testimony(Reply, frozen=True):
     sig: str
 
 
+class ValidatedKey(Reply, frozen=True):
+    """A key that a registry validated: `keyid`, of `did` in its `tenure`. `ends`: the last second in which it signs."""
+
+    did: str
+    keyid: str
+    tenure: int
+    ends: int
+
+
 class Summary(Reply, frozen=True):
     """A protocol in a list. `hash`: its document's; `election`: its state in its topic, or None; `pairs`: its proved use."""
 

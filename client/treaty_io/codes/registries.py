@@ -58,7 +58,7 @@ class ClientIdentityCode(Code, origin=Origin.CALLER):
         Conflict,
         Refused,
     )
-    MISSING = "identity.missing", "There is no identity file.", NotFound
+    MISSING = "identity.missing", "There is no identity file, or no token of a workflow.", NotFound
     ROTATE = "identity.rotate", "The DID cannot change its key, or no kept key is one that the registry knows.", Refused
 
 

@@ -93,16 +93,20 @@ class Identity:
             raise Malformed(ClientIdentityCode.FILE, f"The key that {self.did} is bound to is missing.")
 
     @classmethod
-    def create(cls, name: str | None = None, *, bind: bool = False) -> Identity:
+    def create(cls, name: str | None = None, *, bind: bool = False, record: bool = False) -> Identity:
         """Return an identity with a new key: a did:key, or the did:wba of `name`, a host or a host and path joined by ':'. Raises
         `Malformed`.
 
-        `bind`: add the path segment that binds the DID to this key for ever (ANP's e1 profile).
+        `bind`: add the path segment that binds the DID to this key for ever (ANP's e1 profile). `record`: the did:treaty of a
+        domain that names its keys in TXT records.
         """
         key = Ed25519PrivateKey.generate()
         public = key.public_key().public_bytes_raw()
         if name is None:
             return cls(did_key(public), did_key_id(public), key)
+        if record:
+            recorded = parse_did(f"did:treaty:{name}").text
+            return cls(recorded, f"{recorded}#{encode_multikey(public)}", key)
         did = parse_did(f"did:wba:{name}:{bound_segment(public)}" if bind else f"did:wba:{name}").text
         return cls(did, f"{did}#{FRAGMENT}", key)
 
@@ -153,7 +157,10 @@ class Identity:
         earlier = tuple(pair for pair in everything if pair in everything[-MAX_KEPT:] or pair == binding)
         # Above every former number: a name that is used twice would let an old signature count under a new key.
         number = 1 + max(_number(pair.id) for pair in everything)
-        return replace(self, key_id=f"{self.did}#key-{number}", private_key=Ed25519PrivateKey.generate(), kept=earlier)
+        key = Ed25519PrivateKey.generate()
+        # A log names the key of a did:treaty by the key itself.
+        name = encode_multikey(key.public_key().public_bytes_raw()) if self.parsed.validated_by else f"key-{number}"
+        return replace(self, key_id=f"{self.did}#{name}", private_key=key, kept=earlier)
 
     def supersede(self, old: Identity, path: Path) -> None:
         """Replace the file of `old` by this identity, its rotation. A crash leaves one of the two. Raises `Conflict` when the

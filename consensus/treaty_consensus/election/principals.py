@@ -8,7 +8,7 @@ path, and the DIDs to which they granted the namespace DOMAIN. If several grants
 company is not responsible for the signatures of its customers.
 
 In a *development* electorate every DID with a domain is a principal of its own. A did:key, an IP address and a host of a
-single label never have a principal.
+single label never have a principal, nor has a did:treaty by itself.
 
 Specification: `docs/specification/election.md`, section 1.
 """
@@ -257,7 +257,13 @@ class PrincipalDirectory:
             return parse_did(text).principal(lambda _host: text)
         # Most DIDs have a path, and only one without a path or a port can be a root DID: the others need not be parsed.
         did = parse_did(text) if text.count(":") == 2 else None
-        if did and did.port is None and did.host is not None and self._is_registrable(did.host, suffixes):
+        if (
+            did
+            and did.port is None
+            and did.host is not None
+            and did.validated_by is None
+            and self._is_registrable(did.host, suffixes)
+        ):
             return did.host
         grants = self._grants.get(text)
         if not grants:

@@ -5,6 +5,8 @@ document that it fetched. The document is fetched when an unknown DID sends a st
 key. If it is new, it is logged before the statement is judged. An identity that no old key co-signs starts a new tenure if it
 has a new key. An agent that still has an old key can avoid this: it requests the operator's statement first (`testimony`),
 co-signs and sends it.
+
+A did:treaty has no document. Its keys are logged after its holder has proved them in another way (`validate`).
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from contextlib import suppress
 from datetime import datetime
 
 from treaty_client.registries.replies import Testimony
-from treaty_consensus.admit import tenure_after
+from treaty_consensus.admit import next_tenure, tenure_after
 from treaty_consensus.canonical import hex_digest
 from treaty_consensus.codes import StatementCode
-from treaty_consensus.did import Did, encode_multikey
+from treaty_consensus.did import Did, Validated, decode_multikey, encode_multikey, parse_did
 from treaty_consensus.errors import Conflict, NotFound, TreatyError, Unauthorized, Unavailable
 from treaty_consensus.facts import Fact, IdentityFact, identity_key, keys_of
-from treaty_consensus.kinds import Blob, Identity, Key
+from treaty_consensus.kinds import Blob, Identity, Key, Validation
 from treaty_consensus.statement import Verified
+from treaty_consensus.workflow_evidence import WorkflowEvidence
 from treaty_io.network.did_documents import DidDocument
 
 from ..codes import RegistryIdentityCode
@@ -32,6 +35,10 @@ from ..log import tables as log_tables
 from ..storage.postgres import Pool
 from .uploads import Uploads
 
+_MOST_KEYS = 16
+"""Keys of an account that sign at the same time: workflows of its repositories that publish within the same hour."""
+_ATTEMPTS = 4
+"""Of a validation, when another one of the account was logged meanwhile."""
 _REMEMBERED = 20_000  # identities in memory; others are read from the database
 
 
@@ -48,8 +55,10 @@ class Identities:
         resolve: Callable[[Did], Awaitable[DidDocument]],
         submit: Callable[[Verified], Awaitable[None]],
         clock: Callable[[], datetime],
+        validates: frozenset[Validated] = frozenset(),
     ) -> None:
-        """`resolve`: fetch the document of a DID through the egress guard. `submit`: log a statement of the operator,
+        """`resolve`: fetch the document of a DID through the egress guard, or the records of a domain. `validates`: the ways in
+        which this registry validates names. `submit`: log a statement of the operator,
         or raise."""
         self._pool = pool
         self._uploads = uploads
@@ -57,6 +66,7 @@ class Identities:
         self._resolve = resolve
         self._submit = submit
         self._clock = clock
+        self._validates = validates
         self._known: OrderedDict[str, IdentityFact | None] = OrderedDict()
         # One task for each DID: of two statements about the same document the second would be refused.
         self._learning: dict[str, asyncio.Task[dict[str, bytes]]] = {}
@@ -80,7 +90,7 @@ class Identities:
             loaded = await self._load(key)
             if key not in self._known:  # a commit may have stored a newer one meanwhile
                 self._remember(key, loaded)
-        return _keys(did, self._known.get(key))
+        return self._keys(did, self._known.get(key))
 
     def has_at_hand(self, did: Did) -> bool:
         """Whether `keys` needs no query for this DID."""
@@ -132,6 +142,15 @@ class Identities:
             task.exception()  # mark the error as retrieved, because all callers may have been cancelled
 
     async def _fetch(self, did: Did) -> DidDocument:
+        # A token proves the key of an account: nothing can be fetched. Of a domain the records are looked up.
+        if did.validated_by is not None and (did.validated_by == "oidc" or "dns" not in self._validates):
+            raise Unauthorized(
+                StatementCode.UNKNOWN_KEY,
+                f"The key is none of {did.text} in this log, or it signs no longer.",
+                fix="Have a key validated: treaty publish --oidc"
+                if did.path
+                else "Its operator decides whether records are read: treaty-registry serve --validate dns",
+            )
         try:
             return await self._resolve(did)
         # The host may answer later. All other errors are about the document itself, so trying again does not help.
@@ -151,7 +170,42 @@ class Identities:
                 await self._testify(document, before)
             before = await self._load(key)
         self._remember(key, before)
-        return _keys(did, before)
+        return self._keys(did, before)
+
+    async def validate(self, evidence: WorkflowEvidence, multikey: str) -> IdentityFact:
+        """Log that an account proved this key, and return its identity. Keys that it proved before sign on until they end.
+
+        Raises `Conflict` (`statement.previous`) when others of the account are always faster, and `Unavailable`.
+        """
+        did, data = parse_did(evidence.claims.did), evidence.encode()
+        await self._uploads.hold_own(hex_digest(data), data)
+        for attempt in range(_ATTEMPTS):
+            before = await self._load(identity_key(did.text))
+            body = self._validation(evidence, multikey, before)
+            try:
+                await self._submit(self._operator.state(body, issued=self._clock()))
+                break
+            # Workflows of one account run side by side, and each statement names the one before it.
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        logged = await self._load(identity_key(did.text))
+        assert logged is not None
+        self._remember(identity_key(did.text), logged)
+        return logged
+
+    def _validation(self, evidence: WorkflowEvidence, multikey: str, before: IdentityFact | None) -> Validation:
+        public_key = decode_multikey(multikey)
+        bare = evidence.validation(public_key, earlier=(), tenure=1, previous=None)
+        tenure = next_tenure(before, bare, cosigned=False)
+        earlier: list[Key] = []
+        if before is not None and before.tenure == tenure:
+            # A minute is spared, because the log's clock may move before this statement is sequenced.
+            now = int(self._clock().timestamp()) + 60
+            ends = sorted(before.ends.items(), key=lambda item: -item[1])
+            earlier = [Key(key_id, before.keys[key_id]) for key_id, end in ends if end >= now and before.keys[key_id] != multikey]
+        previous = before.statement if before else None
+        return evidence.validation(public_key, earlier=tuple(earlier[: _MOST_KEYS - 1]), tenure=tenure, previous=previous)
 
     async def _testify(self, document: DidDocument, before: IdentityFact | None) -> None:
         body = await self._body(document, before, cosigned=False)
@@ -162,25 +216,28 @@ class Identities:
         # Without the limit on uploads, which strangers could use up to block a DID.
         await self._uploads.hold_own(digest, document.data)
         keys = tuple(Key(key_id, encode_multikey(key)) for key_id, key in document.keys.items())
-        return Identity(
-            did=document.did.text,
-            document=Blob(digest, len(document.data)),
-            keys=keys,
-            tenure=tenure_after(before, {key.multikey for key in keys}, cosigned=cosigned),
-            previous=before.statement if before else None,
-        )
+        tenure = tenure_after(before, {key.multikey for key in keys}, cosigned=cosigned)
+        did, named, previous = document.did, Blob(digest, len(document.data)), before.statement if before else None
+        if did.validated_by == "dns":
+            return Validation(did=did.text, document=named, keys=keys, tenure=tenure, previous=previous, method="dns")
+        return Identity(did.text, named, keys, tenure, previous)
 
     async def _load(self, key: str) -> IdentityFact | None:
         fact = await log_tables.read_fact(self._pool, key)
         assert fact is None or isinstance(fact, IdentityFact)
         return fact
 
+    def _keys(self, did: Did, fact: IdentityFact | None) -> dict[str, bytes]:
+        if fact is None:
+            return {}
+        # By this clock too: that of the log stands still while the operator states nothing.
+        now = int(self._clock().timestamp())
+        return {
+            key_id: key for key_id, key in keys_of({identity_key(did.text): fact}, did).items() if not fact.has_ended(key_id, now)
+        }
+
     def _remember(self, key: str, fact: IdentityFact | None) -> None:
         self._known[key] = fact
         self._known.move_to_end(key)
         while len(self._known) > _REMEMBERED:
             self._known.popitem(last=False)
-
-
-def _keys(did: Did, fact: IdentityFact | None) -> dict[str, bytes]:
-    return keys_of({identity_key(did.text): fact}, did) if fact else {}

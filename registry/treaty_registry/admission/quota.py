@@ -103,6 +103,11 @@ class Quota:
         if author.host is None:
             self._take_of_stranger(author, source, special)
             return
+        # Of its own, because all accounts share a host. As small as a stranger's: an account costs nothing.
+        if author.validated_by is not None:
+            if source is not None and not self._known_keys.take(author.text, 1, factor=special or 1):
+                raise _exhausted(QuotaCode.SENDER, f"{author.text} sends too many statements.")
+            return
         # By host, because a domain can have any number of DIDs. After the signature, because a forger must not use up
         # the quota of another author.
         factor = min(1 + self._standing(author.text) / ONE, MAX_FACTOR) * (special or 1)

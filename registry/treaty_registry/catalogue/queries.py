@@ -154,7 +154,7 @@ class Catalogue:
         row = await self._pool.fetchrow(IDENTITY, did)
         if row is None:
             raise unknown_did(did)
-        return IdentityView(**{**row, "keys": msgspec.json.decode(row["keys"])})
+        return IdentityView(**{**row, "keys": msgspec.json.decode(row["keys"])}, validated=parsed.validated_by)
 
 
 def key_identity(did: Did) -> IdentityView:
@@ -230,6 +230,7 @@ def _record(row: Row, handlers: list[HandlerView], derived: list[str]) -> Record
         successor=row["successor"],
         base=row["base"],
         derived=derived,
+        validated=parse_did(row["publisher"]).validated_by,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from treaty_client.registries.replies import Clients, Digest, Index, Reach
+from treaty_consensus.did import Validated
 from treaty_consensus.grease import GREASE
 from treaty_consensus.handler.compatibility import Compatibility
 from treaty_consensus.kinds import Electorate
@@ -100,7 +101,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64. `base`: the protocol that this
     document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32. `compatibility`:
-    with the version before, where both have a handler of their publishers.
+    with the version before, where both have a handler of their publishers. `validated`: how the operator validated the
+    publisher's name, which then has no DID document and no weight in elections.
     """
 
     uri: str
@@ -123,6 +125,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     base: str | None = None
     derived: list[str] = []
     compatibility: Compatibility | None = None
+    validated: Validated | None = None
 
 
 class HashMatches(msgspec.Struct, frozen=True):
@@ -195,13 +198,17 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class IdentityView(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key proves itself, and has neither statement nor index."""
+    """The newest identity of a DID. `keys`: DID URL → Multikey. A did:key proves itself, and has neither statement nor index.
+
+    `validated`: how the operator validated a name without a DID document.
+    """
 
     did: str
     tenure: int
     keys: dict[str, str]
     statement: Digest | None = None
     index: Index | None = None
+    validated: Validated | None = None
 
 
 class CreditView(msgspec.Struct, frozen=True, rename={"corroborator": "with"}):

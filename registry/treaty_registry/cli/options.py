@@ -12,6 +12,7 @@ import uvloop
 from cyclopts import Parameter
 
 from treaty_client.policy import read_policy
+from treaty_consensus.did import Validated
 from treaty_consensus.errors import NotFound
 from treaty_consensus.log.durability import Durability
 from treaty_io import tracing
@@ -19,7 +20,7 @@ from treaty_io.network.hosts import Network
 
 from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask
-from ..settings import MetricsAddress, Settings, WitnessName, witnesses_of
+from ..settings import MetricsAddress, Settings, WitnessName, nameserver_of, witnesses_of
 from ..telemetry.logs import LogFormat, LogLevel, configure_logs
 from .console import show
 from .variables import Variable
@@ -165,6 +166,30 @@ class WitnessOptions:
         """Return all witnesses. Raises as `WitnessName.parse`, `read_policy` and `witnesses_of`."""
         of_policy = witnesses_of(read_policy(self.witness_policy)) if self.witness_policy else ()
         return (*map(WitnessName.parse, self.witness), *of_policy)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ValidationOptions:
+    """Options of a registry that logs keys of names without a web server.
+
+    Parameters
+    ----------
+    validate
+        Log keys of names without a web server too: `oidc`, accounts of GitHub, by tokens of their workflows; `dns`, domains, by
+        TXT records. May be repeated. Default: none.
+    nameserver
+        IP:PORT of the resolver that is asked for TXT records. Choose one that checks DNSSEC. Default: those of the system.
+    """
+
+    validate: Annotated[tuple[Validated, ...], Variable("VALIDATE")] = ()
+    nameserver: Annotated[str | None, Variable("NAMESERVER")] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the members of `Settings` for these options. Raises `Malformed`."""
+        nameserver = nameserver_of(self.nameserver) if self.nameserver else None
+        return {"validate": frozenset(self.validate), "nameserver": nameserver}
 
 
 @Parameter(name="*")

@@ -14,7 +14,7 @@ from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas
 from .creating import description
-from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
+from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, ValidationOptions, WitnessOptions, run
 from .variables import Variable
 
 
@@ -29,6 +29,7 @@ def serve(
     network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
     contact: Annotated[str | None, Variable("CONTACT")] = None,
+    validation: ValidationOptions = ValidationOptions(),
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
@@ -73,8 +74,7 @@ def serve(
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),
         metrics=observation.metrics,
-        **network.settings,
-        **nodes.settings,
+        **(network.settings | validation.settings | nodes.settings),
     )
     url = Listening(host, port, tls.tls_cert, tls.tls_key).url
     run(serve_http(settings, lambda registry: _announce(registry, url, options)))

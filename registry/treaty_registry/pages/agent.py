@@ -128,7 +128,8 @@ def _context(
     return {
         "identity": identity,
         "did": did.text,
-        "domain": None if did.method == "key" else did.host,
+        # An account's host is none of its own.
+        "domain": None if did.method == "key" else did.namespace if did.validated_by else did.host,
         "standing": standing,
         "credits": standing.credits,
         "more_credits": standing.next is not None,
@@ -162,6 +163,8 @@ def why(did: Did, standing: StandingView, principal: Principal | None, parameter
     """Return the sentences that explain the weight of a DID at the end of the newest epoch."""
     if did.method == "key":
         return ["A did:key costs nothing to make, so it has no vote. Nothing that it signs counts in an election."]
+    if did.validated_by is not None:
+        return [f"Only the operator says who holds this name, {filters.validated(did.text)}, so it has no vote by itself."]
     if standing.epoch is None or parameters is None:
         return ["No epoch has closed yet. Weights are counted when the first one closes."]
     if principal is None:

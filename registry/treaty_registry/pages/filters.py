@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from urllib.parse import quote
 
+from treaty_consensus.did import parse_did
 from treaty_consensus.election.arithmetic import ONE
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
@@ -77,6 +78,11 @@ def name(uri: str) -> str:
     return _parsed(uri).label
 
 
+def validated(did: str) -> str:
+    """Return how an operator validated the name of a DID, or "" for one that is its key or has a document."""
+    return {"oidc": "by a token of a workflow", "dns": "by a record of its domain", None: ""}[parse_did(did).validated_by]
+
+
 FILTERS: Mapping[str, Callable[..., object]] = {
     "weight": weight,
     "count": count,
@@ -88,4 +94,5 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "path": path,
     "segment": segment,
     "name": name,
+    "validated": validated,
 }

@@ -22,6 +22,7 @@ class LinkedText(NamedTuple):
 SAYS: Mapping[str, str] = {
     "genesis": "The log begins: it names itself, its keys and its operator.",
     "identity": "The registry read the keys of an agent's domain.",
+    "validation": "The registry checked who holds a name that has no DID document, such as an account of GitHub.",
     "grant": "An agent lets another one publish in its namespace, or takes that back.",
     "publish": "A version of a protocol is published.",
     "handler": "Code for a protocol is attached.",
@@ -72,6 +73,16 @@ _MEMBERS: Mapping[str, Mapping[str, str]] = {
         "keys": "The keys that may sign for the agent.",
         "tenure": "How often the DID has changed hands, from 1. A new owner inherits nothing.",
         "previous": "The identity statement before this one.",
+    },
+    "validation": {
+        "did": "The name.",
+        "document": "What the operator saw, by its SHA-256: the claims of a token, without the token.",
+        "keys": "The keys that may sign. The first was proved now.",
+        "tenure": "How often the name has changed hands, from 1.",
+        "previous": "The validation before this one.",
+        "method": "How it was checked: by a token of a workflow (oidc), or by a record (dns).",
+        "account": "The number of the account. Another account of the same name has another one.",
+        "workflow": "The file whose steps ran.",
     },
     "grant": {"namespace": "The namespace to publish in."},
     "publish": {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report, Vouch
+from treaty_consensus.kinds import Ballot, Body, Genesis, Grant, Identity, Parameters, Report, Validation, Vouch
 
 from ..log.entry import Entry
 from .columns import insert, statement_id, statement_of
@@ -108,5 +108,6 @@ WRITERS: Mapping[type[Body], Callable[[AnyConnection, Sequence[Entry]], Awaitabl
     Genesis: _genesis,
     Parameters: _parameters,
     Identity: _identities,
+    Validation: _identities,
     Grant: _grants,
 }

@@ -11,9 +11,10 @@ from litestar.openapi.spec import Schema
 from litestar.openapi.spec.enums import OpenAPIType
 from litestar.params import FromPath, QueryParameter
 
-from treaty_client.registries.replies import Testimony
+from treaty_client.registries.replies import Testimony, ValidatedKey
 from treaty_consensus import canonical
-from treaty_consensus.errors import Malformed
+from treaty_consensus.codes import TokenCode
+from treaty_consensus.errors import Malformed, Unauthorized
 
 from ..cache_control import NO_STORE
 from ..catalogue.resources import IdentityView
@@ -37,6 +38,15 @@ OfKind = Annotated[
 Before = Annotated[
     str | None, QueryParameter(name="before", pattern="^[0-9]{1,19}$", description="Of a page: only statements below this leaf.")
 ]
+
+
+_KEY = Schema(type=OpenAPIType.OBJECT, required=["key"], properties={"key": TEXT_BODY}, additional_properties=False)
+
+
+class _Proved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The key that a token names."""
+
+    key: str
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,3 +94,26 @@ async def testimony(did: FromPath[str], request: HttpRequest, registry: NamedDep
         raise Malformed(HttpCode.REQUEST, f"The body is not a request for an identity: {error}.") from error
     answer = await registry.testimony(did, question.keyid, source=source(request, registry.proxies))
     return Response(msgspec.json.encode(answer), status_code=200, media_type=JSON, headers={"Cache-Control": NO_STORE})
+
+
+@post(
+    "/validations",
+    summary="A key of an account, by a token of its workflow",
+    description="The token, of the audience `treaty:ORIGIN:MULTIKEY`, works once and is not logged; its claims are.",
+    operation_class=operation(reads={JSON: _KEY}, about="The key as a Multikey; the token is in `Authorization: Bearer`."),
+    responses=answers(ValidatedKey, "The account's DID and the name of its key.", *WRITE, status=201),
+)
+async def validation(request: HttpRequest, registry: NamedDependency[Registry]) -> Response[bytes]:
+    """Log a key of the account for which a workflow runs. It signs for an hour."""
+    if media_type(request) != JSON:
+        return problem_response(http_problem(415, f"This route reads {JSON}."))
+    value = canonical.parse_json(await read_body(request, _MAX_ASKED), limit=_MAX_ASKED, name="request")
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    try:
+        proved = msgspec.convert(value, _Proved)
+    except msgspec.ValidationError as error:
+        raise Malformed(HttpCode.REQUEST, f"The body names no key: {error}.") from error
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized(TokenCode.INVALID, "The Authorization header is not `Bearer TOKEN`.")
+    answer = await registry.validate(token, proved.key, source=source(request, registry.proxies))
+    return Response(msgspec.json.encode(answer), status_code=201, media_type=JSON, headers={"Cache-Control": NO_STORE})

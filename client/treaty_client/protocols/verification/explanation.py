@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from treaty_consensus import canonical
+from treaty_consensus.did import Validated, parse_did
 from treaty_consensus.kinds import Newer, Status
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 
@@ -15,6 +16,13 @@ from .contradiction import said
 from .records import VerifiedProtocol
 from .steps import Step
 from .ten_steps import newest_status, offered_handlers
+
+VALIDATED: Mapping[Validated | None, str] = {
+    None: "",
+    "oidc": " (by a token of a workflow, as the registry's operator states)",
+    "dns": " (by a record of its domain, as the registry's operator states)",
+}
+"""How the name of a publisher without a DID document was validated, for a person."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +75,13 @@ def _of_handler(verified: VerifiedProtocol, uri: ProtocolUri) -> list[StepEviden
     handler = next(each for each in offered_handlers(verified.evidence, uri) if each.index == verified.handler_index)
     states = {"protocol": _state(newest_status(verified.evidence, uri)), "handler": _state(handler.status)}
     signer, package = verified.signer, verified.package
+    way = parse_did(verified.publisher).validated_by
+    publisher = f"{verified.publisher}{VALIDATED[way]}"
     return [
         StepEvidence(
             Step.HANDLER,
-            f"{package.filename} by {verified.publisher}, tenure {verified.tenure}, leaf {verified.handler_index}",
-            {"publisher": verified.publisher, "tenure": verified.tenure, "index": verified.handler_index},
+            f"{package.filename} by {publisher}, tenure {verified.tenure}, leaf {verified.handler_index}",
+            {"publisher": verified.publisher, "validated": way, "tenure": verified.tenure, "index": verified.handler_index},
         ),
         StepEvidence(
             Step.WHEEL,

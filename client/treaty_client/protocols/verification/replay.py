@@ -42,7 +42,7 @@ from treaty_io.codes import BundleCode
 from ...registries.bundle import Bundle
 from .records import Logged, needs_newer
 
-_OPERATORS_OWN = frozenset({"identity", "parameters", "decision", "withdrawal", "rotation"})
+_OPERATORS_OWN = frozenset({"identity", "validation", "parameters", "decision", "withdrawal", "rotation"})
 _PROVING = Genesis | Parameters | Identity | Grant | Publish | Handler | Status | Decision | Withdrawal | Rotation | Newer
 
 
@@ -92,7 +92,7 @@ def _facts_of(newer: Newer, statement_id: str) -> set[str]:
             return {protocol_key(newer.uri)}
         case "grant":
             return {grant_key(newer.namespace, newer.to)}
-        case "identity":
+        case "identity" | "validation":
             return {identity_key(newer.did)}
         case "parameters":
             return {parameters_key(statement_id)}

@@ -256,8 +256,9 @@ def verify_signer(proven: ProvenProtocol, policy: Policy) -> tuple[SigningIdenti
         trusted_root = trusted_root_of(proven.bundle, proven.evidence)
         binding = Binding(body.wheel.sha256, body.uri, body.document, body.entry_point)
         trust = [Trust.registry(trusted_root, origin=proven.uri.origin, publisher=offered.publisher)]
-        if policy.signers:
-            trust.append(Trust.public_good([SigningIdentity(*signer) for signer in policy.signers]))
+        for root, signers in policy.signers_by_root.items():
+            accepted = tuple(SigningIdentity(*signer) for signer in signers)
+            trust.append(Trust(root, accepted) if root else Trust.public_good(accepted))
         attested = verify_attestation(attestation, binding, publisher=offered.publisher, trust=trust)
         return attested.signer, attestation, trusted_root
 
