@@ -131,15 +131,20 @@ async def test_connections_of_a_network_are_read_in_its_turns(monkeypatch: pytes
         def connected(address: str) -> socket.socket:
             return socket.create_connection(("127.0.0.1", server.port), source_address=(address, 0))
 
-        # Without an iteration of the event loop between, so that all wait in the kernel.
         crowd = [connected("127.0.9.1") for _ in range(CROWD)]
         honest = connected("127.0.10.1")
+        await asyncio.sleep(0.1)
+        assert set_up == []  # silent connections are accepted, and cost no more
+        # Without an iteration of the event loop between, so that all have spoken.
+        for each in (*crowd, honest):
+            each.sendall(request[:1])
         await until(lambda: "127.0.10.1" in set_up)
         crowd[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         crowd.pop().close()  # reset while it waits for its turn: it is never set up
-        await until(lambda: len(set_up) == CROWD)
+        await until(lambda: len(set_up) == CROWD == len(read))
+        read.clear()
         for each in (*crowd, honest):
-            each.sendall(request)
+            each.sendall(request[1:])
         await until(lambda: "127.0.10.1" in read)
         assert (await asyncio.to_thread(honest.recv, 64)).startswith(b"HTTP/1.1 204")
         await until(lambda: len(read) >= CROWD)

@@ -16,12 +16,14 @@ from treaty_io.admission.rounds import Rounds
 
 
 class Greeting(asyncio.Protocol):
-    """Says something to each connection."""
+    """Says something to each connection that has spoken."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.write(b"welcome")
-        transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Leave the end to the client: unread bytes would reset the connection."""
 
 
 @contextmanager
@@ -43,6 +45,7 @@ async def refused_for_want_of_files(port: int, client: socket.socket, log: pytes
     client.setblocking(False)
     with no_free_file():
         await loop.sock_connect(client, ("127.0.0.1", port))
+        await loop.sock_sendall(client, b"hello")
         await asyncio.sleep(0.2)
     assert "A connection was not accepted" in log.text
 

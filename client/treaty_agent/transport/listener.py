@@ -5,8 +5,8 @@ each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, al
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
 uses two, and 64 more, or fewer where the process may open few files. Of these one address has at most half, and a new connection
 takes the place of the worst one of the network that has most (`admission.connections`). They are set up in turns of the networks
-(`admission.accepting`). uvicorn logs only warnings, each once a minute, catches no signals, and sends neither a `Server` nor a
-`Date` header.
+(`admission.accepting`), and so is the parsing. uvicorn logs only warnings, each once a minute, catches no signals, and sends
+neither a `Server` nor a `Date` header.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Unavailable
 from treaty_io.admission.accepting import Accepting
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
+from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.admission.rounds import Rounds
 from treaty_io.alarm import Alarm
 from treaty_io.asgi import ASGI
@@ -225,6 +226,10 @@ class _Http(H11Protocol):
         if self._is_answering:
             self._relax()
 
+    def reading(self) -> MessageTurns:
+        """Return the turns in which a WebSocket of this connection parses what it reads."""
+        return MessageTurns(self._rounds, self._network)
+
     def _should_upgrade(self) -> bool:
         return self._websockets is not None and self._get_upgrade() == b"websocket"
 
@@ -239,6 +244,8 @@ class _Http(H11Protocol):
             self._turn.cancel()
         if self._unread is not None:
             self._unread.cancel()
+        # uvicorn leaves the timer of a connection that was reset, and with it all that it held, for a minute.
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -292,7 +299,8 @@ class _WebSockets:
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             transport.close()  # the alarm of the head ends it if the peer reads nothing
             return
-        connection = WebSocketConnection(websocket, turns=self._application.turns(address), alarm=http.alarm)
+        turns = self._application.turns(address)
+        connection = WebSocketConnection(websocket, turns=turns, reading=http.reading(), alarm=http.alarm)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         self._open.add(connection)

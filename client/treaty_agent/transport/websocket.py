@@ -26,12 +26,14 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed
 from treaty_io import tracing
 from treaty_io.admission.message_turns import MessageTurns
+from treaty_io.admission.rounds import Rounds
 from treaty_io.alarm import Alarm
 from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
 
 from .connection import Connection, ConnectionFailed, ConnectionLost, unwatched
 from .parting import is_draining
+from .unparsed_frames import UnparsedFrames
 
 NORMAL, GOING_AWAY, POLICY, INVALID, TOO_BIG, INTERNAL = 1000, 1001, 1008, 1007, 1009, 1011
 # A TCP connection over a bad line needs several seconds, a TLS handshake a few round trips more.
@@ -43,9 +45,12 @@ PING_INTERVAL = 20
 """Seconds between two pings. A peer that sent nothing from one to the next is gone."""
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
+MAX_PINGS = 64
+"""Pings of a peer while it has not read all that was sent to it."""
 WRITE_HIGH = 256 * 1024
 """Bytes in the transport's buffer. One that was above this wakes the owner when it is empty."""
 
+_END_OF_HEAD = b"\r\n\r\n"
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _log = logging.getLogger(__name__)
@@ -57,9 +62,21 @@ class WebSocketConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, websocket: Protocol, *, turns: MessageTurns | None = None, alarm: Alarm | None = None) -> None:
-        """Set the parser. `turns`: each message waits for its own. `alarm`: that of the request before, to use its timer."""
+    def __init__(
+        self,
+        websocket: Protocol,
+        *,
+        turns: MessageTurns | None = None,
+        reading: MessageTurns | None = None,
+        alarm: Alarm | None = None,
+    ) -> None:
+        """Set the parser. `turns`: each message waits for its own, and `reading`: each few frames. `alarm`: that of the request
+        before, to use its timer."""
         self._websocket, self._turns = websocket, turns
+        # A client has one peer, which must not stop its event loop either.
+        self._reading = reading or MessageTurns(Rounds(), "")
+        self._unparsed = UnparsedFrames()
+        self._pings = 0  # that came since the peer has last read all
         self._address = "?:0"
         self._arrived: deque[str | bytes] = deque()
         # A bytearray and no list: a peer may send a message in pieces of one byte.
@@ -108,7 +125,7 @@ class WebSocketConnection(asyncio.Protocol):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
-            self._resume()
+            asyncio.get_running_loop().call_soon(self._parse)
         return message
 
     async def close(self, reason: str = "") -> None:
@@ -142,8 +159,8 @@ class WebSocketConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent = False
-        self._websocket.receive_data(data)
-        self._proceed()
+        self._unparsed.add(data)
+        self._parse()
 
     def eof_received(self) -> None:
         self._websocket.receive_eof()
@@ -164,6 +181,20 @@ class WebSocketConnection(asyncio.Protocol):
 
     # Parsing
 
+    def _parse(self) -> None:
+        """Parse a few frames in each turn. While some wait, nothing more is read."""
+        while not self._transport.is_closing():
+            is_full = len(self._arrived) >= MAX_QUEUE and not self._closing
+            if is_full or not self._reading.take_now(0, self._parse):
+                self._transport.pause_reading()
+                self._paused = True
+                return
+            self._websocket.receive_data(self._unparsed.take())
+            self._proceed()
+            if not self._unparsed.is_waiting:
+                break
+        self._resume()
+
     def _proceed(self) -> None:
         """Take what was parsed, and send what answers it."""
         for event in self._websocket.events_received():
@@ -171,13 +202,12 @@ class WebSocketConnection(asyncio.Protocol):
         self._write()
         if self._websocket.state is not OPEN and not self._closing:
             self._end(self._websocket.close_rcvd)
-        if len(self._arrived) >= MAX_QUEUE and not self._paused and not self._closing:
-            self._paused = True
-            self._transport.pause_reading()
         self._wake()
 
     def _take(self, event: Any) -> None:
         if not isinstance(event, Frame) or event.opcode not in _DATA:
+            if isinstance(event, Frame) and event.opcode is Opcode.PING:
+                self._count_ping()
             return
         if event.opcode is not Opcode.CONT:
             self._is_text = event.opcode is Opcode.TEXT
@@ -191,6 +221,12 @@ class WebSocketConnection(asyncio.Protocol):
         if not self._closing:
             self._arrive(data)
 
+    def _count_ping(self) -> None:
+        # Otherwise the answers to a peer that pings and reads nothing would fill the memory.
+        self._pings = self._pings + 1 if self._transport.get_write_buffer_size() else 0
+        if self._pings > MAX_PINGS:
+            self._websocket.fail(POLICY, "too many pings")
+
     def _arrive(self, data: Any) -> None:
         try:
             self._arrived.append(str(data, "utf-8") if self._is_text else bytes(data))
@@ -200,14 +236,18 @@ class WebSocketConnection(asyncio.Protocol):
     def _write(self) -> None:
         if self._transport.is_closing():
             return
-        for data in self._websocket.data_to_send():
-            if data:
-                self._transport.write(data)
-            # The end of the stream. TLS cannot close one direction.
-            elif self._transport.can_write_eof():
-                self._transport.write_eof()
-            else:
-                self._transport.close()
+        waiting = self._websocket.data_to_send()
+        if not waiting:
+            return
+        # At once: the answers to many pings would be a system call each.
+        self._transport.write(b"".join(waiting))
+        if waiting[-1]:
+            return
+        # The end of the stream. TLS cannot close one direction.
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
 
     # The end
 
@@ -229,7 +269,9 @@ class WebSocketConnection(asyncio.Protocol):
 
     def _part(self) -> None:
         """Wait a bounded time for the peer to close the socket, too. It may read nothing and send nothing."""
-        self._resume()  # unread messages would reset the socket, and the peer would lose the last messages and the reason
+        # Unread messages would reset the socket, and the peer would lose the last messages and the reason.
+        if self._paused:
+            asyncio.get_running_loop().call_soon(self._parse)
         self._alarm.set_in(CLOSE_TIMEOUT)
 
     def _resume(self) -> None:
@@ -261,6 +303,7 @@ class _OpeningConnection(WebSocketConnection):
     def __init__(self, websocket: ClientProtocol) -> None:
         super().__init__(websocket)
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last = b""  # bytes of the head before, in which its end may have begun
         self.is_made = False
         """Whether there is a TCP connection, and with TLS a secure one."""
 
@@ -272,6 +315,21 @@ class _OpeningConnection(WebSocketConnection):
             request.headers[name] = value
         self._websocket.send_request(request)
         self._write()
+
+    def data_received(self, data: bytes) -> None:
+        # Frames begin after the head of the answer. A refusal has none, and perhaps a body.
+        if self._websocket.state is CONNECTING:
+            end = (self._last + data).find(_END_OF_HEAD)
+            size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(self._last)
+            self._last = (self._last + data)[1 - len(_END_OF_HEAD) :]
+            self._websocket.receive_data(data[:size])
+            data = data[size:]
+            if self._websocket.state is CONNECTING:
+                self._websocket.receive_data(data)
+                data = b""
+            self._proceed()
+        if data:
+            super().data_received(data)
 
     def _proceed(self) -> None:
         if not self.opened.done():
