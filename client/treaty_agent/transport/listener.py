@@ -33,7 +33,6 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Unavailable
 from treaty_io.admission.accepting import Accepting
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits
-from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.admission.rounds import Rounds
 from treaty_io.alarm import Alarm
 from treaty_io.asgi import ASGI
@@ -226,10 +225,6 @@ class _Http(H11Protocol):
         if self._is_answering:
             self._relax()
 
-    def reading(self) -> MessageTurns:
-        """Return the turns in which a WebSocket of this connection parses what it reads."""
-        return MessageTurns(self._rounds, self._network)
-
     def _should_upgrade(self) -> bool:
         return self._websockets is not None and self._get_upgrade() == b"websocket"
 
@@ -299,8 +294,7 @@ class _WebSockets:
         if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             transport.close()  # the alarm of the head ends it if the peer reads nothing
             return
-        turns = self._application.turns(address)
-        connection = WebSocketConnection(websocket, turns=turns, reading=http.reading(), alarm=http.alarm)
+        connection = WebSocketConnection(websocket, turns=self._application.turns(address), alarm=http.alarm)
         transport.set_protocol(connection)
         connection.connection_made(transport)
         self._open.add(connection)

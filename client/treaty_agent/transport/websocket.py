@@ -26,7 +26,6 @@ from treaty_anp.frame import MAX_FRAME
 from treaty_consensus.errors import Malformed
 from treaty_io import tracing
 from treaty_io.admission.message_turns import MessageTurns
-from treaty_io.admission.rounds import Rounds
 from treaty_io.alarm import Alarm
 from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
@@ -45,6 +44,8 @@ PING_INTERVAL = 20
 """Seconds between two pings. A peer that sent nothing from one to the next is gone."""
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
+FRAMES_AT_ONCE, FRAMES = 4, 32
+"""Frames that are parsed when they are read, and in each further step. A read of 256 KiB may have 43,000 of them."""
 MAX_PINGS = 64
 """Pings of a peer while it has not read all that was sent to it."""
 WRITE_HIGH = 256 * 1024
@@ -62,19 +63,12 @@ class WebSocketConnection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(
-        self,
-        websocket: Protocol,
-        *,
-        turns: MessageTurns | None = None,
-        reading: MessageTurns | None = None,
-        alarm: Alarm | None = None,
-    ) -> None:
-        """Set the parser. `turns`: each message waits for its own, and `reading`: each few frames. `alarm`: that of the request
+    def __init__(self, websocket: Protocol, *, turns: MessageTurns | None = None, alarm: Alarm | None = None) -> None:
+        """Set the parser. `turns`: each message waits for its own, and so do frames beyond a few. `alarm`: that of the request
         before, to use its timer."""
         self._websocket, self._turns = websocket, turns
-        # A client has one peer, which must not stop its event loop either.
-        self._reading = reading or MessageTurns(Rounds(), "")
+        self._parsing: MessageTurns | None = None  # most peers never need it
+        self._head: bytes | None = None
         self._unparsed = UnparsedFrames()
         self._pings = 0  # that came since the peer has last read all
         self._address = "?:0"
@@ -125,7 +119,7 @@ class WebSocketConnection(asyncio.Protocol):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
-            asyncio.get_running_loop().call_soon(self._parse)
+            asyncio.get_running_loop().call_soon(self._parse_on)
         return message
 
     async def close(self, reason: str = "") -> None:
@@ -159,8 +153,12 @@ class WebSocketConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent = False
-        self._unparsed.add(data)
-        self._parse()
+        if self._head is not None:
+            data = self._pass_head(self._head, data)
+        self._unparsed.held += data
+        if not self._paused:
+            self._websocket.receive_data(self._unparsed.take(FRAMES_AT_ONCE))
+            self._proceed()
 
     def eof_received(self) -> None:
         self._websocket.receive_eof()
@@ -181,19 +179,29 @@ class WebSocketConnection(asyncio.Protocol):
 
     # Parsing
 
-    def _parse(self) -> None:
-        """Parse a few frames in each turn. While some wait, nothing more is read."""
-        while not self._transport.is_closing():
-            is_full = len(self._arrived) >= MAX_QUEUE and not self._closing
-            if is_full or not self._reading.take_now(0, self._parse):
-                self._transport.pause_reading()
-                self._paused = True
-                return
-            self._websocket.receive_data(self._unparsed.take())
+    def _pass_head(self, before: bytes, data: bytes) -> bytes:
+        """Give the head of the handshake's answer to the parser, and return the bytes after it, in which frames begin.
+
+        `before`: the last bytes of the head that were read before. A refusal has no frames, and perhaps a body.
+        """
+        end = (before + data).find(_END_OF_HEAD)
+        size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(before)
+        self._head = (before + data)[1 - len(_END_OF_HEAD) :] if end < 0 else None
+        self._websocket.receive_data(data[:size])
+        if self._websocket.state is CONNECTING:
+            self._head = b""
+            self._websocket.receive_data(data[size:])
+            return b""
+        return data[size:]
+
+    def _parse_on(self) -> None:
+        """Parse frames that wait, in a turn. A client has one peer, and other work of its loop comes between two steps."""
+        if self._parsing is None and self._turns is not None:
+            self._parsing = self._turns.others()
+        is_full = len(self._arrived) >= MAX_QUEUE and not self._closing
+        if not is_full and (self._parsing is None or self._parsing.take_now(0, self._parse_on)):
+            self._websocket.receive_data(self._unparsed.take(FRAMES))
             self._proceed()
-            if not self._unparsed.is_waiting:
-                break
-        self._resume()
 
     def _proceed(self) -> None:
         """Take what was parsed, and send what answers it."""
@@ -202,6 +210,13 @@ class WebSocketConnection(asyncio.Protocol):
         self._write()
         if self._websocket.state is not OPEN and not self._closing:
             self._end(self._websocket.close_rcvd)
+        if len(self._arrived) >= MAX_QUEUE and not self._closing:
+            self._pause()  # until `receive` makes room
+        elif self._unparsed.are_waiting:
+            self._pause()
+            asyncio.get_running_loop().call_soon(self._parse_on)
+        elif self._paused:
+            self._resume()
         self._wake()
 
     def _take(self, event: Any) -> None:
@@ -234,10 +249,8 @@ class WebSocketConnection(asyncio.Protocol):
             self._websocket.fail(INVALID)
 
     def _write(self) -> None:
-        if self._transport.is_closing():
-            return
         waiting = self._websocket.data_to_send()
-        if not waiting:
+        if not waiting or self._transport.is_closing():
             return
         # At once: the answers to many pings would be a system call each.
         self._transport.write(b"".join(waiting))
@@ -271,8 +284,13 @@ class WebSocketConnection(asyncio.Protocol):
         """Wait a bounded time for the peer to close the socket, too. It may read nothing and send nothing."""
         # Unread messages would reset the socket, and the peer would lose the last messages and the reason.
         if self._paused:
-            asyncio.get_running_loop().call_soon(self._parse)
+            asyncio.get_running_loop().call_soon(self._parse_on)
         self._alarm.set_in(CLOSE_TIMEOUT)
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._transport.pause_reading()
+        self._paused = True
 
     def _resume(self) -> None:
         if self._paused and not self._transport.is_closing():
@@ -303,7 +321,7 @@ class _OpeningConnection(WebSocketConnection):
     def __init__(self, websocket: ClientProtocol) -> None:
         super().__init__(websocket)
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last = b""  # bytes of the head before, in which its end may have begun
+        self._head = b""
         self.is_made = False
         """Whether there is a TCP connection, and with TLS a secure one."""
 
@@ -315,21 +333,6 @@ class _OpeningConnection(WebSocketConnection):
             request.headers[name] = value
         self._websocket.send_request(request)
         self._write()
-
-    def data_received(self, data: bytes) -> None:
-        # Frames begin after the head of the answer. A refusal has none, and perhaps a body.
-        if self._websocket.state is CONNECTING:
-            end = (self._last + data).find(_END_OF_HEAD)
-            size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(self._last)
-            self._last = (self._last + data)[1 - len(_END_OF_HEAD) :]
-            self._websocket.receive_data(data[:size])
-            data = data[size:]
-            if self._websocket.state is CONNECTING:
-                self._websocket.receive_data(data)
-                data = b""
-            self._proceed()
-        if data:
-            super().data_received(data)
 
     def _proceed(self) -> None:
         if not self.opened.done():

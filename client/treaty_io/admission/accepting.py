@@ -17,7 +17,6 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from ..line_limit import limited_logger
 from ..network.turns import asker_at
@@ -49,7 +48,7 @@ class Accepting:
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
         self._loop, self._listening = asyncio.get_running_loop(), list(listening)
         self._waiting = TaskSet[None]()
-        self._silent = dict[int, socket.socket]()
+        self._accepted = dict[int, socket.socket]()  # by descriptor; those that are not set up
         self.port = int(listening[0].getsockname()[1])
         if sys.platform == "linux":
             # One reader of the loop for all of them. A reader for each would cost more than to accept it.
@@ -73,9 +72,9 @@ class Accepting:
         if sys.platform == "linux" and not self._speaking.closed:
             self._loop.remove_reader(self._speaking)
             self._speaking.close()
-        while self._silent:
-            self._silent.popitem()[1].close()
         await self._waiting.cancel()
+        while self._accepted:
+            self._accepted.popitem()[1].close()
 
     def _begin(self, listening: socket.socket) -> None:
         if listening not in self._listening:
@@ -111,11 +110,11 @@ class Accepting:
 
     def _take(self, connection: socket.socket, _: object) -> None:
         connection.setblocking(False)
+        self._accepted[connection.fileno()] = connection
         if sys.platform == "linux":
-            self._silent[connection.fileno()] = connection
             self._speaking.register(connection, select.EPOLLIN)
         else:
-            self._begin_set_up(connection)
+            self._waiting.start(self._set_up(connection))
 
     def _hear(self) -> None:
         """Set up connections that speak, and close those that ended without a word."""
@@ -123,15 +122,15 @@ class Accepting:
             return
         for descriptor, _ in self._speaking.poll(0, _IN_A_ROW):
             self._speaking.unregister(descriptor)
-            connection = self._silent.pop(descriptor)
-            if _has_spoken(connection):
-                self._begin_set_up(connection)
+            connection = self._accepted[descriptor]
+            try:
+                has_spoken = connection.recv(1, socket.MSG_PEEK)
+            except OSError:  # the peer has reset it
+                has_spoken = b""
+            if has_spoken:
+                self._waiting.start(self._set_up(connection))
             else:
-                connection.close()
-
-    def _begin_set_up(self, connection: socket.socket) -> None:
-        task = self._waiting.start(self._set_up(connection))
-        task.add_done_callback(partial(_end_cancelled, connection))
+                self._accepted.pop(descriptor).close()
 
     async def _set_up(self, connection: socket.socket) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
@@ -140,19 +139,10 @@ class Accepting:
             if not self._rounds.take(network):
                 await self._rounds.wait(network)
                 connection.getpeername()  # fails when the peer or the guard has ended it meanwhile
+            # From here on the transport closes it, and its number may be another connection's.
+            del self._accepted[connection.fileno()]
             await loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake)
         # Also a handshake of TLS that fails: a stranger's fault, and no line of the log.
         except OSError:
+            self._accepted.pop(connection.fileno(), None)
             connection.close()
-
-
-def _has_spoken(connection: socket.socket) -> bool:
-    try:
-        return bool(connection.recv(1, socket.MSG_PEEK))
-    except OSError:  # the peer has reset it
-        return False
-
-
-def _end_cancelled(connection: socket.socket, task: asyncio.Task[None]) -> None:
-    if task.cancelled():
-        connection.close()
