@@ -33,7 +33,7 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 LINES = {
     "protocols": 5_000,
     "treaty_a2a": 400,
-    "treaty_agent": 25_800,
+    "treaty_agent": 25_900,
     "treaty_aip": 3_500,
     "treaty_anp": 9_600,
     "treaty_client": 13_100,
@@ -41,7 +41,7 @@ LINES = {
     "treaty_consensus": 14_550,
     "treaty_handler": 1_600,
     "treaty_handoff": 4_000,
-    "treaty_io": 4_900,
+    "treaty_io": 5_000,
     "treaty_mcp": 2_250,
     "treaty_registry": 31_250,
     "treaty_routing": 800,

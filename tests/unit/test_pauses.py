@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
-_PROGRAM = """
+from treaty_io import pauses
+
+_PROGRAM = f"""
 import gc, sys
-from treaty_io.pauses import shorten_pauses
+from {pauses.__name__} import shorten_pauses
 
 full = []
 gc.callbacks.append(lambda phase, info: full.append(phase) if info["generation"] == 2 else None)
