@@ -186,12 +186,14 @@ class WebSocketConnection(asyncio.Protocol):
         """
         end = (before + data).find(_END_OF_HEAD)
         size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(before)
-        self._head = (before + data)[1 - len(_END_OF_HEAD) :] if end < 0 else None
         self._websocket.receive_data(data[:size])
-        if self._websocket.state is CONNECTING:
-            self._head = b""
+        if end < 0:
+            self._head = (before + data)[1 - len(_END_OF_HEAD) :]
+        elif self._websocket.state is CONNECTING:
             self._websocket.receive_data(data[size:])
-            return b""
+            size, self._head = len(data), b""
+        else:
+            self._head = None
         return data[size:]
 
     def _parse_on(self) -> None:

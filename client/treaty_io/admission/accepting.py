@@ -110,11 +110,11 @@ class Accepting:
 
     def _take(self, connection: socket.socket, _: object) -> None:
         connection.setblocking(False)
-        self._accepted[connection.fileno()] = connection
         if sys.platform == "linux":
             self._speaking.register(connection, select.EPOLLIN)
         else:
             self._waiting.start(self._set_up(connection))
+        self._accepted[connection.fileno()] = connection
 
     def _hear(self) -> None:
         """Set up connections that speak, and close those that ended without a word."""
