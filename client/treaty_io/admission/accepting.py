@@ -12,13 +12,14 @@ in an epoll object. It has no timer, no task and no object that the garbage coll
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
 
-from ..line_limit import limited_logger
+from ..line_limit import limit_lines
 from ..network.turns import asker_at
 from ..task_set import TaskSet
 from .rounds import Rounds
@@ -28,7 +29,8 @@ _IN_A_ROW = 64
 # Seconds without an accept after one that failed: no file is free, and the next one would fail as well.
 _RETRY = 1.0
 
-_log = limited_logger(__name__)
+_log = logging.getLogger(__name__)
+limit_lines(__name__)  # one a minute: while no file is free, each attempt fails
 
 
 class Accepting:
