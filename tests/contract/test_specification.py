@@ -212,7 +212,8 @@ CAPS = {
     "bundles.md": [
         ("not necessarily canonical, at most {}, with these members", bundle.MAX_BUNDLE),
         ("…]}, …], 1 to {}, ascending", bundle.MAX_LEAVES),
-        ('"blobs": {HEX: B64, …}} at most {}, each', bundle.MAX_BLOBS),
+        ('"blobs": {HEX: B64, …}, at most {}, each', bundle.MAX_BLOBS),
+        ("of URI/evidence.bundle: at most {}, ascending", bundle.MAX_REPORTS),
         ("asked for with since=SIZE; at most {} ", bundle.MAX_CONSISTENCY),
         ("`max_age` ago, and at most {} seconds ahead", checkpoint.CLOCK_SKEW),
         ("its handlers (at most {}:", queries.MAX_HANDLERS),
@@ -255,6 +256,8 @@ CAPS = {
         ("Of other leaves at most {} and", memory.MAX_LEAVES),
         ("and {} of each registry are remembered", memory.MAX_BYTES),
         ("the newest decision and the newest {} leaves stay", memory.MAX_KEPT - 1),
+    ],
+    "home-caches.md": [
         ("newest first, at most {} negotiated/", agreements.MAX_AGREEMENTS),
         ("in a role; {} such folders are kept", handler_state.MAX_FOLDERS),
         ("keys and {} in a role", validation.MAX_STORED),
