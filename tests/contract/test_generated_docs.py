@@ -99,7 +99,9 @@ def test_each_command_has_its_options_once_and_an_example() -> None:
     sections = re.split(r"^#{3,4} (?=treaty )", text, flags=re.MULTILINE)[1:]
     assert len(sections) > 40
     lacking = {section.partition("\n")[0] for section in sections if "\nExample: `treaty " not in section}
-    assert lacking == {f"treaty {name}" for name in ("conform", "identity", "oci", "policy", "transcript", "trust", "ucp", "withdraw")}
+    assert lacking == {
+        f"treaty {name}" for name in ("conform", "identity", "oci", "policy", "transcript", "trust", "ucp", "withdraw")
+    }
 
 
 @pytest.mark.parametrize("source", rules.SOURCES)
