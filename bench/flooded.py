@@ -11,7 +11,6 @@ stand-in.
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +24,7 @@ from treaty_handoff.http import listen
 from treaty_handoff.messages import MAX_MESSAGE
 from treaty_handoff.processing import Processed
 from treaty_handoff.work import Status
+from treaty_io.pauses import shorten_pauses
 from treaty_sandbox.runtime import SandboxRuntime
 
 from .servers import REPOSITORY
@@ -105,9 +105,7 @@ KINDS: dict[str, Callable[[], AbstractAsyncContextManager[int]]] = {
 async def main(kind: str) -> None:
     """Serve until a line of input."""
     async with KINDS[kind]() as port:
-        # As the guide says: a full collection would visit all modules, for a tenth of a second.
-        gc.collect()
-        gc.freeze()
+        shorten_pauses()  # as the guide says, and `Agent.serve` does
         print(port, flush=True)
         await asyncio.to_thread(sys.stdin.readline)
 

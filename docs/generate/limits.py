@@ -93,6 +93,11 @@ def transport_limits() -> str:
             ("sockets", f"twice `max_connections`, and {listener.SPARE_SOCKETS}, or fewer where the process may open few files"),
             ("sockets of one address (IPv6: of one /64)", "half of them; beyond it those at rest for longest are closed"),
             ("a socket that sends nothing is closed after", seconds(websocket.OPEN_TIMEOUT)),
+            (
+                "frames of a read that are parsed at once; others in turns of the networks",
+                f"{websocket.FRAMES_AT_ONCE}; {websocket.FRAMES} a turn",
+            ),
+            ("pings of a peer that does not read the answers", f"{websocket.MAX_PINGS}; the next one ends the connection"),
             ("the head of a request", f"{size(listener.MAX_HEAD)}, within {seconds(websocket.OPEN_TIMEOUT)}"),
             (
                 "the body of a request",

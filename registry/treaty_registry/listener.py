@@ -21,6 +21,7 @@ from granian.server.embed import Server
 from treaty_consensus import __version__
 from treaty_io.admission.connections import ConnectionGuard, ConnectionLimits, bound_unsent, room_for_connections
 from treaty_io.line_limit import limit_lines
+from treaty_io.pauses import shorten_pauses
 
 from .service_manager import ServiceManager
 
@@ -79,6 +80,7 @@ class Listener:
         `ready` is called once connections are accepted, `stopping` when the signal arrives.
         """
         limit_lines("asyncio")
+        shorten_pauses()
         room = room_for_connections()
         limits = replace(self._limits, total=min(self._limits.total, room * 3 // 4))
         _, port = self._bound.getsockname()[:2]

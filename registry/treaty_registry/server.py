@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
@@ -31,8 +29,6 @@ from .static_site import StaticSite
 from .status import read_status
 from .storage.objects import check_store
 
-_SWITCH = 0.0005  # seconds
-
 
 async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
     """Open the registry and serve it until SIGTERM or SIGINT. Then finish the current requests and the queued statements.
@@ -51,7 +47,6 @@ async def serve(settings: Settings, ready: Callable[[Registry], None]) -> None:
             state = RegistryState(registry, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
                 app = create_app(registry, views=views)
-                settle()
                 with site_written(registry, views):
                     await listener.serve(app, lambda: ready(registry), registry.begin_stop)
 
@@ -91,16 +86,6 @@ def ended_by_sigterm() -> Iterator[None]:
         if not terminated:
             raise
         task.uncancel()
-
-
-def settle() -> None:
-    """Configure the interpreter so that the objects of the start cost nothing while requests are answered."""
-    # A full garbage collection visits every object, which blocks all answers for a tenth of a second.
-    # Modules, routes and schemas are permanent, so they are excluded after this one collection.
-    gc.collect()
-    gc.freeze()
-    # The HTTP server's threads need the interpreter's lock for each request. A busy event loop holds it for this long.
-    sys.setswitchinterval(_SWITCH)
 
 
 def controlled(registry: Registry, settings: Settings) -> AbstractAsyncContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
@@ -14,6 +15,8 @@ from contextlib import asynccontextmanager, suppress
 import grpc
 import pytest
 from bench.sessions import Buyer
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from websockets.server import ServerProtocol
 
 from treaty_agent.transport import listener
 from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
@@ -104,6 +107,80 @@ async def test_requests_of_a_network_wait_for_its_turns() -> None:
     assert before <= ROUND_TRIPS * 20
 
 
+PING = b"\x89\x80\0\0\0\0"
+
+
+def upgraded(port: int, address: str) -> socket.socket:
+    """Ask for a WebSocket on a plain socket, which hides nothing from the other side."""
+    peer = socket.create_connection(("127.0.0.1", port), source_address=(address, 0))
+    fields = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + fields + b"Sec-WebSocket-Key: " + b"A" * 22 + b"==\r\n\r\n")
+    return peer
+
+
+async def echo(connection: Connection) -> None:
+    """Send each message back."""
+    with suppress(ConnectionLost):
+        while True:
+            connection.send(await next_message(connection))
+
+
+@pytest.mark.threat(340)
+async def test_tiny_frames_of_a_network_are_parsed_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted: frames that are read in one piece are not parsed in one, and few before the round trips of another network."""
+    parsed, parse = list[int](), ServerProtocol.receive_data
+
+    def noted(self: ServerProtocol, data: bytes) -> None:
+        parsed.append(data.count(PING))
+        parse(self, data)
+
+    monkeypatch.setattr(ServerProtocol, "receive_data", noted)
+    async with listener.listen(echo, "127.0.0.1", 0, max_connections=1_000) as port:
+        honest = await joined(port, "127.0.10.1")
+        crowd = [await asyncio.to_thread(upgraded, port, "127.0.9.1") for _ in range(SESSIONS // 4)]
+        # Without an iteration of the event loop between, so that all wait in the kernel.
+        for each in crowd:
+            each.sendall(PING * 5_000)
+        for _ in range(ROUND_TRIPS):
+            honest.send(b"hello")
+            assert await honest.receive() == b"hello"
+        before = sum(parsed)
+        for each in crowd:
+            each.close()
+        honest.close()
+    print(before, "frames of the stranger before", ROUND_TRIPS, "round trips, at most", max(parsed), "in a step")
+    assert 0 < max(parsed) <= 64
+    assert before <= ROUND_TRIPS * 64 * 10
+
+
+@pytest.mark.threat(340)
+async def test_a_peer_that_pings_and_reads_nothing_is_ended() -> None:
+    """The answers would fill the memory."""
+    async with listener.listen(echo, "127.0.0.1", 0, max_connections=1_000) as port:
+        peer = await asyncio.to_thread(upgraded, port, "127.0.9.1")
+        pings = (b"\x89\xfd\0\0\0\0" + b"x" * 125) * 512
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(30):
+                for _ in range(512):  # 34 MB
+                    await asyncio.to_thread(peer.sendall, pings)
+        peer.close()
+
+
+@pytest.mark.threat(340)
+async def test_connections_that_were_reset_are_forgotten() -> None:
+    """Each would stay for the minute in which an idle connection is kept, with all that its request made."""
+    async with listener.serving(no_content, "127.0.0.1", 0, sockets=1_000) as server:
+        for _ in range(EACH):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        await asyncio.sleep(0.1)
+        gc.collect()
+        assert [each for each in gc.get_objects() if isinstance(each, H11Protocol)] == []
+
+
 @pytest.mark.threat(340)
 async def test_connections_of_a_network_are_read_in_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted: so few of the stranger's come before one of another network, which the kernel hands out after all of them."""
@@ -131,15 +208,20 @@ async def test_connections_of_a_network_are_read_in_its_turns(monkeypatch: pytes
         def connected(address: str) -> socket.socket:
             return socket.create_connection(("127.0.0.1", server.port), source_address=(address, 0))
 
-        # Without an iteration of the event loop between, so that all wait in the kernel.
         crowd = [connected("127.0.9.1") for _ in range(CROWD)]
         honest = connected("127.0.10.1")
+        await asyncio.sleep(0.1)
+        assert set_up == []  # silent connections are accepted, and cost no more
+        # Without an iteration of the event loop between, so that all have spoken.
+        for each in (*crowd, honest):
+            each.sendall(request[:1])
         await until(lambda: "127.0.10.1" in set_up)
         crowd[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         crowd.pop().close()  # reset while it waits for its turn: it is never set up
-        await until(lambda: len(set_up) == CROWD)
+        await until(lambda: len(set_up) == CROWD == len(read))
+        read.clear()
         for each in (*crowd, honest):
-            each.sendall(request)
+            each.sendall(request[1:])
         await until(lambda: "127.0.10.1" in read)
         assert (await asyncio.to_thread(honest.recv, 64)).startswith(b"HTTP/1.1 204")
         await until(lambda: len(read) >= CROWD)

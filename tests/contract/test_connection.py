@@ -18,6 +18,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as raw_serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Request, Response
+from websockets.utils import accept_key
 
 from treaty_agent.transport import listener, memory, reconnect, websocket
 from treaty_agent.transport.connection import Connection, ConnectionLost, next_message
@@ -246,6 +247,31 @@ async def test_one_connection_too_many_is_told_to_come_back_later() -> None:
         assert refusal.value.response.status_code == 503
         over.set()
         await first.close()
+
+
+@pytest.mark.parametrize("piece", [1, 1_000], ids=["byte for byte", "with the first frames"])
+async def test_frames_begin_after_the_head_of_the_answer(piece: int) -> None:
+    """However it arrives, and also if a message looks like its end."""
+    message = b"one\r\n\r\nmessage"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        key = next(line.partition(b": ")[2] for line in request.splitlines() if line.lower().startswith(b"sec-websocket-key"))
+        fields = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept_key(key.decode())}\r\n\r\n"
+        sent = b"HTTP/1.1 101 Switching Protocols\r\n" + fields.encode() + 10 * (b"\x82" + bytes([len(message)]) + message)
+        for start in range(0, len(sent), piece):
+            writer.write(sent[start : start + piece])
+            await asyncio.sleep(0.002)  # so that the other side reads each piece alone
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        connection = await websocket.connect(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/", Network())
+        async with asyncio.timeout(20):
+            assert [await next_message(connection) for _ in range(10)] == [message] * 10
+        assert isinstance(connection, websocket.WebSocketConnection)
+        connection.abort()
 
 
 async def test_a_redirect_is_not_followed() -> None:

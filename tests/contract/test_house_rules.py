@@ -33,7 +33,7 @@ FOLDERS = ("consensus", "client", "registry", "protocols", "tests", "docs", "dem
 LINES = {
     "protocols": 5_000,
     "treaty_a2a": 400,
-    "treaty_agent": 25_800,
+    "treaty_agent": 25_900,
     "treaty_aip": 3_500,
     "treaty_anp": 9_600,
     "treaty_client": 13_500,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.codes import AgentCode
+from treaty_io.pauses import shorten_pauses
 
 if TYPE_CHECKING:
     from treaty_io.identity import Identity
@@ -197,7 +198,7 @@ class ServingAgent(ABC):
         signals: bool = True,
     ) -> None:
         """Serve as `listen` does, until cancelled, or until SIGTERM or SIGINT came and `drain` is done. A second signal
-        ends at once. SIGHUP calls `reload`.
+        ends at once. SIGHUP calls `reload`. The process serves alone, so its pauses are shortened (`treaty_io.pauses`).
 
         `signals`: False leaves signals alone, for an application with handlers of its own. In other threads than the main one
         they are left alone.
@@ -207,6 +208,7 @@ class ServingAgent(ABC):
         async with self.listen(
             host, port, tls=tls, public=public, name=name, description=description, doors=doors, documents=documents
         ):
+            shorten_pauses()
             if not signals:
                 await asyncio.get_running_loop().create_future()
             with stop_signals(self._reload_at_signal) as stop:

@@ -5,8 +5,8 @@ each arrive within 10 seconds. A closed WebSocket is aborted after 3 seconds, al
 is aborted if the peer stops reading for 30 seconds. At most twice `max_connections` sockets are open, because a source over HTTP
 uses two, and 64 more, or fewer where the process may open few files. Of these one address has at most half, and a new connection
 takes the place of the worst one of the network that has most (`admission.connections`). They are set up in turns of the networks
-(`admission.accepting`). uvicorn logs only warnings, each once a minute, catches no signals, and sends neither a `Server` nor a
-`Date` header.
+(`admission.accepting`), and so is the parsing. uvicorn logs only warnings, each once a minute, catches no signals, and sends
+neither a `Server` nor a `Date` header.
 """
 
 from __future__ import annotations
@@ -239,6 +239,8 @@ class _Http(H11Protocol):
             self._turn.cancel()
         if self._unread is not None:
             self._unread.cancel()
+        # uvicorn leaves the timer of a connection that was reset, and with it all that it held, for a minute.
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

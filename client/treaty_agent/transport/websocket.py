@@ -34,6 +34,7 @@ from treaty_io.shared_timer import SharedTimer
 
 from .connection import Connection, ConnectionFailed, ConnectionLost, unwatched
 from .parting import is_draining
+from .unparsed_frames import UnparsedFrames
 
 NORMAL, GOING_AWAY, POLICY, INVALID, TOO_BIG, INTERNAL = 1000, 1001, 1008, 1007, 1009, 1011
 # A TCP connection over a bad line needs several seconds, a TLS handshake a few round trips more.
@@ -45,9 +46,14 @@ PING_INTERVAL = 20
 """Seconds between two pings. A peer that sent nothing from one to the next is gone."""
 MAX_QUEUE = 4
 """Messages read ahead of `receive`. Beyond them, reading stops and TCP slows the peer down."""
+FRAMES_AT_ONCE, FRAMES = 4, 32
+"""Frames that are parsed when they are read, and in each further step. A read of 256 KiB may have 43,000 of them."""
+MAX_PINGS = 64
+"""Pings of a peer while it has not read all that was sent to it."""
 WRITE_HIGH = 256 * 1024
 """Bytes in the transport's buffer. One that was above this wakes the owner when it is empty."""
 
+_END_OF_HEAD = b"\r\n\r\n"
 _DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 _AGAIN = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 _log = logging.getLogger(__name__)
@@ -60,8 +66,13 @@ class WebSocketConnection(asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(self, websocket: Protocol, *, turns: MessageTurns | None = None, alarm: Alarm | None = None) -> None:
-        """Set the parser. `turns`: each message waits for its own. `alarm`: that of the request before, to use its timer."""
+        """Set the parser. `turns`: each message waits for its own, and so do frames beyond a few. `alarm`: that of the request
+        before, to use its timer."""
         self._websocket, self._turns = websocket, turns
+        self._parsing: MessageTurns | None = None  # most peers never need it
+        self._head: bytes | None = None
+        self._unparsed = UnparsedFrames()
+        self._pings = 0  # that came since the peer has last read all
         self._address = "?:0"
         self._arrived: deque[str | bytes] = deque()
         # A bytearray and no list: a peer may send a message in pieces of one byte.
@@ -110,7 +121,7 @@ class WebSocketConnection(asyncio.Protocol):
             return None
         message = self._arrived.popleft()
         if self._paused and len(self._arrived) < MAX_QUEUE:
-            self._resume()
+            asyncio.get_running_loop().call_soon(self._parse_on)
         return message
 
     async def close(self, reason: str = "") -> None:
@@ -144,8 +155,12 @@ class WebSocketConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._silent = False
-        self._websocket.receive_data(data)
-        self._proceed()
+        if self._head is not None:
+            data = self._pass_head(self._head, data)
+        self._unparsed.held += data
+        if not self._paused:
+            self._websocket.receive_data(self._unparsed.take(FRAMES_AT_ONCE))
+            self._proceed()
 
     def eof_received(self) -> None:
         self._websocket.receive_eof()
@@ -166,6 +181,32 @@ class WebSocketConnection(asyncio.Protocol):
 
     # Parsing
 
+    def _pass_head(self, before: bytes, data: bytes) -> bytes:
+        """Give the head of the handshake's answer to the parser, and return the bytes after it, in which frames begin.
+
+        `before`: the last bytes of the head that were read before. A refusal has no frames, and perhaps a body.
+        """
+        end = (before + data).find(_END_OF_HEAD)
+        size = len(data) if end < 0 else end + len(_END_OF_HEAD) - len(before)
+        self._websocket.receive_data(data[:size])
+        if end < 0:
+            self._head = (before + data)[1 - len(_END_OF_HEAD) :]
+        elif self._websocket.state is CONNECTING:
+            self._websocket.receive_data(data[size:])
+            size, self._head = len(data), b""
+        else:
+            self._head = None
+        return data[size:]
+
+    def _parse_on(self) -> None:
+        """Parse frames that wait, in a turn. A client has one peer, and other work of its loop comes between two steps."""
+        if self._parsing is None and self._turns is not None:
+            self._parsing = self._turns.others()
+        is_full = len(self._arrived) >= MAX_QUEUE and not self._closing
+        if not is_full and (self._parsing is None or self._parsing.take_now(0, self._parse_on)):
+            self._websocket.receive_data(self._unparsed.take(FRAMES))
+            self._proceed()
+
     def _proceed(self) -> None:
         """Take what was parsed, and send what answers it."""
         for event in self._websocket.events_received():
@@ -173,13 +214,19 @@ class WebSocketConnection(asyncio.Protocol):
         self._write()
         if self._websocket.state is not OPEN and not self._closing:
             self._end(self._websocket.close_rcvd)
-        if len(self._arrived) >= MAX_QUEUE and not self._paused and not self._closing:
-            self._paused = True
-            self._transport.pause_reading()
+        if len(self._arrived) >= MAX_QUEUE and not self._closing:
+            self._pause()  # until `receive` makes room
+        elif self._unparsed.are_waiting:
+            self._pause()
+            asyncio.get_running_loop().call_soon(self._parse_on)
+        elif self._paused:
+            self._resume()
         self._wake()
 
     def _take(self, event: Any) -> None:
         if not isinstance(event, Frame) or event.opcode not in _DATA:
+            if isinstance(event, Frame) and event.opcode is Opcode.PING:
+                self._count_ping()
             return
         if event.opcode is not Opcode.CONT:
             self._is_text = event.opcode is Opcode.TEXT
@@ -193,6 +240,12 @@ class WebSocketConnection(asyncio.Protocol):
         if not self._closing:
             self._arrive(data)
 
+    def _count_ping(self) -> None:
+        # Otherwise the answers to a peer that pings and reads nothing would fill the memory.
+        self._pings = self._pings + 1 if self._transport.get_write_buffer_size() else 0
+        if self._pings > MAX_PINGS:
+            self._websocket.fail(POLICY, "too many pings")
+
     def _arrive(self, data: Any) -> None:
         try:
             self._arrived.append(str(data, "utf-8") if self._is_text else bytes(data))
@@ -200,16 +253,18 @@ class WebSocketConnection(asyncio.Protocol):
             self._websocket.fail(INVALID)
 
     def _write(self) -> None:
-        if self._transport.is_closing():
+        waiting = self._websocket.data_to_send()
+        if not waiting or self._transport.is_closing():
             return
-        for data in self._websocket.data_to_send():
-            if data:
-                self._transport.write(data)
-            # The end of the stream. TLS cannot close one direction.
-            elif self._transport.can_write_eof():
-                self._transport.write_eof()
-            else:
-                self._transport.close()
+        # At once: the answers to many pings would be a system call each.
+        self._transport.write(b"".join(waiting))
+        if waiting[-1]:
+            return
+        # The end of the stream. TLS cannot close one direction.
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
 
     # The end
 
@@ -231,8 +286,15 @@ class WebSocketConnection(asyncio.Protocol):
 
     def _part(self) -> None:
         """Wait a bounded time for the peer to close the socket, too. It may read nothing and send nothing."""
-        self._resume()  # unread messages would reset the socket, and the peer would lose the last messages and the reason
+        # Unread messages would reset the socket, and the peer would lose the last messages and the reason.
+        if self._paused:
+            asyncio.get_running_loop().call_soon(self._parse_on)
         self._alarm.set_in(CLOSE_TIMEOUT)
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._transport.pause_reading()
+        self._paused = True
 
     def _resume(self) -> None:
         if self._paused and not self._transport.is_closing():
@@ -265,6 +327,7 @@ class _OpeningConnection(WebSocketConnection):
         """The timer of the opening, which goes on as that of the pings."""
         super().__init__(websocket, alarm=Alarm(self._ring, self.timer))
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._head = b""
         self.is_made = False
         """Whether there is a TCP connection, and with TLS a secure one."""
 

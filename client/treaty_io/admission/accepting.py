@@ -3,28 +3,34 @@
 The kernel hands connections out in the order in which they came. To accept one costs a server a tenth of its set-up: a transport,
 the parser of its first request, its end, a TLS handshake. A stranger opens thousands at once, and opens them again when they are
 ended. If each were set up as it is accepted, everybody would wait for all of them.
+
+On Linux a connection is set up when its client has spoken, which it does first, in HTTP as in TLS. A silent one is a descriptor
+in an epoll object. It has no timer, no task and no object that the garbage collection visits, except its socket. The
+`ConnectionGuard` of the port ends it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import select
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from ..line_limit import limited_logger
+from ..line_limit import limit_lines
 from ..network.turns import asker_at
 from ..task_set import TaskSet
 from .rounds import Rounds
 
-# In a row. Other work of the loop comes between: the selector tells again that there are more.
-_ACCEPTS = 64
+# In a row, accepted ones or those that speak. Other work of the loop comes between: the selector tells again that there are more.
+_IN_A_ROW = 64
 # Seconds without an accept after one that failed: no file is free, and the next one would fail as well.
 _RETRY = 1.0
 
-_log = limited_logger(__name__)
+_log = logging.getLogger(__name__)
+limit_lines(__name__)  # one a minute: while no file is free, each attempt fails
 
 
 class Accepting:
@@ -39,11 +45,17 @@ class Accepting:
         tls: ssl.SSLContext | None = None,
         handshake: float,
     ) -> None:
-        """Begin to accept. `listening`: they are closed at the end. `handshake`: seconds for one of TLS."""
+        """Begin to accept. `listening`: they are closed at the end. `protocol`: one in which the client speaks first.
+        `handshake`: seconds for one of TLS."""
         self._protocol, self._rounds, self._tls, self._handshake = protocol, rounds, tls, handshake
         self._loop, self._listening = asyncio.get_running_loop(), list(listening)
         self._waiting = TaskSet[None]()
+        self._accepted = dict[int, socket.socket]()  # by descriptor; those that are not set up
         self.port = int(listening[0].getsockname()[1])
+        if sys.platform == "linux":
+            # One reader of the loop for all of them. A reader for each would cost more than to accept it.
+            self._speaking = select.epoll()
+            self._loop.add_reader(self._speaking, self._hear)
         for each in listening:
             each.setblocking(False)
             self._begin(each)
@@ -59,7 +71,12 @@ class Accepting:
     async def aclose(self) -> None:
         """Also end those that are not set up."""
         self.close()
+        if sys.platform == "linux" and not self._speaking.closed:
+            self._loop.remove_reader(self._speaking)
+            self._speaking.close()
         await self._waiting.cancel()
+        while self._accepted:
+            self._accepted.popitem()[1].close()
 
     def _begin(self, listening: socket.socket) -> None:
         if listening not in self._listening:
@@ -72,7 +89,7 @@ class Accepting:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            for _ in range(_ACCEPTS):
+            for _ in range(_IN_A_ROW):
                 self._take(*listening.accept())
         except BlockingIOError:  # no further one waits
             pass
@@ -93,23 +110,41 @@ class Accepting:
             _log.warning("A connection was not accepted: %s", error)
         self._loop.call_later(0 if only_one else _RETRY, self._begin, listening)
 
-    def _take(self, connection: socket.socket, address: tuple[str, int]) -> None:
+    def _take(self, connection: socket.socket, _: object) -> None:
         connection.setblocking(False)
-        task = self._waiting.start(self._set_up(connection, asker_at(address[0])))
-        task.add_done_callback(partial(_end_cancelled, connection))
+        if sys.platform == "linux":
+            self._speaking.register(connection, select.EPOLLIN)
+        else:
+            self._waiting.start(self._set_up(connection))
+        self._accepted[connection.fileno()] = connection
 
-    async def _set_up(self, connection: socket.socket, network: str) -> None:
+    def _hear(self) -> None:
+        """Set up connections that speak, and close those that ended without a word."""
+        if sys.platform != "linux":
+            return
+        for descriptor, _ in self._speaking.poll(0, _IN_A_ROW):
+            self._speaking.unregister(descriptor)
+            connection = self._accepted[descriptor]
+            try:
+                has_spoken = connection.recv(1, socket.MSG_PEEK)
+            except OSError:  # the peer has reset it
+                has_spoken = b""
+            if has_spoken:
+                self._waiting.start(self._set_up(connection))
+            else:
+                self._accepted.pop(descriptor).close()
+
+    async def _set_up(self, connection: socket.socket) -> None:
         loop, handshake = asyncio.get_running_loop(), self._handshake if self._tls else None
         try:
+            network = asker_at(connection.getpeername()[0])
             if not self._rounds.take(network):
                 await self._rounds.wait(network)
-            connection.getpeername()  # fails when the peer or the guard has ended it meanwhile
+                connection.getpeername()  # fails when the peer or the guard has ended it meanwhile
+            # From here on the transport closes it, and its number may be another connection's.
+            del self._accepted[connection.fileno()]
             await loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake)
         # Also a handshake of TLS that fails: a stranger's fault, and no line of the log.
         except OSError:
+            self._accepted.pop(connection.fileno(), None)
             connection.close()
-
-
-def _end_cancelled(connection: socket.socket, task: asyncio.Task[None]) -> None:
-    if task.cancelled():
-        connection.close()

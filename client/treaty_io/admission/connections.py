@@ -244,12 +244,14 @@ class ConnectionGuard:
         return {seen.peer for seen in ordered[:surplus]}
 
     def _connections(self, spare: _SpareDescriptor) -> Iterator[tuple[int, _Seen]]:
-        for fd in _descriptors():
-            seen = None
-            with suppress(OSError), spare.borrow(fd) as sock:  # it may be closed already, or not be a TCP socket
-                seen = self._look(sock)
-            if seen is not None:
-                yield fd, seen
+        with spare.returned() as sock:
+            for fd in _descriptors():
+                seen = None
+                with suppress(OSError):  # it may be closed already, or not be a TCP socket
+                    spare.show(fd)
+                    seen = self._look(sock)
+                if seen is not None:
+                    yield fd, seen
 
     def _look(self, sock: socket.socket) -> _Seen | None:
         """Read the kernel's data about a socket. None: it is not a connection to the port. Raises OSError when it is not TCP."""
@@ -272,7 +274,8 @@ class ConnectionGuard:
 
     def _end(self, fd: int, peer: Peer) -> bool:
         """Shut a connection down if the descriptor still belongs to it. The server may have closed it and reused the number."""
-        with suppress(OSError), self._spare.borrow(fd) as sock:
+        with suppress(OSError), self._spare.returned() as sock:
+            self._spare.show(fd)
             if sock.getsockname()[1] == self._port and sock.getpeername()[:2] == peer:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 # Not closed: the descriptor belongs to the server, which closes it when it reads the end.
@@ -303,32 +306,35 @@ def _descriptors() -> Iterable[int]:
 
 
 class _SpareDescriptor:
-    """A descriptor that is kept for looking at others: when connections must end, there may be no other one left."""
+    """A descriptor that is kept for looking at others: when connections must end, there may be no other one left.
+
+    It is always the same Python socket, because to make one costs more than to look at it.
+    """
 
     def __init__(self) -> None:
         self._unused = os.open(os.devnull, os.O_RDONLY)
-        self._spare = os.dup(self._unused)
+        # The addresses of this family are the longest, so Python reads those of each other one, too.
+        self._spare = socket.socket(socket.AF_UNIX)
+
+    def show(self, fd: int) -> None:
+        """Let the socket be a duplicate of this descriptor, whatever that is. It stays valid when the server closes the original.
+
+        Raises OSError.
+        """
+        os.dup2(fd, self._spare.fileno(), inheritable=False)
 
     @contextmanager
-    def borrow(self, fd: int) -> Iterator[socket.socket]:
-        """Return the socket behind a descriptor, through a duplicate.
-
-        The duplicate stays valid when the server closes the original. Raises OSError when it is not a socket.
-        """
-        os.dup2(fd, self._spare, inheritable=False)
+    def returned(self) -> Iterator[socket.socket]:
+        """Yield the socket, and let it be nothing after the block."""
         try:
-            borrowed = socket.socket(fileno=self._spare)
-            try:
-                yield borrowed
-            finally:
-                borrowed.detach()
+            yield self._spare
         finally:
             # Else a connection that the server closes would stay open.
-            os.dup2(self._unused, self._spare, inheritable=False)
+            os.dup2(self._unused, self._spare.fileno(), inheritable=False)
 
     def close(self) -> None:
         """Give the descriptor back."""
-        os.close(self._spare)
+        self._spare.close()
         os.close(self._unused)
 
 

@@ -20,9 +20,13 @@ class MessageTurns:
         self._turn: asyncio.Future[None] | None = None
         self._wake: Callable[[], None]
 
+    def others(self) -> MessageTurns:
+        """Return turns of the same network, in which the connection may wait for other work at the same time."""
+        return MessageTurns(self._rounds, self._network)
+
     async def take(self, size: int) -> None:
         """Wait until a message of this size may be handled. Cancelling a call gives the turn to the next one."""
-        weight = self._weight(size)
+        weight = self._rounds.share if size > HEAVY else 1
         if not self._rounds.take(self._network, weight):
             await self._rounds.wait(self._network, weight)
 
@@ -37,7 +41,7 @@ class MessageTurns:
             return True
         self._wake = wake
         if self._turn is None:
-            weight = self._weight(size)
+            weight = self._rounds.share if size > HEAVY else 1
             if self._rounds.take(self._network, weight):
                 return True
             # One place in the line, however often the caller asks.
@@ -47,6 +51,3 @@ class MessageTurns:
 
     def _granted(self, _: asyncio.Future[None]) -> None:
         self._wake()
-
-    def _weight(self, size: int) -> int:
-        return self._rounds.share if size > HEAVY else 1

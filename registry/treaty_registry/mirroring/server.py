@@ -13,7 +13,7 @@ from treaty_client.registries.trust import RegistryName
 from ..app import create_app
 from ..listening import Listening
 from ..observation import LogState, gauge, metrics_served
-from ..server import ended_by_sigterm, settle
+from ..server import ended_by_sigterm
 from ..serving.views import Views
 from ..settings import Settings
 from .mirrored_log import MirroredLog
@@ -33,7 +33,6 @@ async def serve(settings: Settings, upstream: RegistryName, ready: Callable[[Mir
             state = MirrorState(log, views, asyncio.get_running_loop())
             async with metrics_served(settings.metrics, state):
                 app = create_app(log, views=views)
-                settle()
                 await listener.serve(app, lambda: ready(log))
 
 
