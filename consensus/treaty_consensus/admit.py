@@ -85,7 +85,7 @@ from .kinds import (
 )
 from .log.checkpoint import Checkpoint
 from .log_keys import genesis_keys, rotate
-from .protocol import parse_protocol_uri
+from .protocol import owners_of, parse_protocol_uri
 from .rotation import Rotation
 from .statement import Statement, Verified
 
@@ -495,7 +495,7 @@ def next_opening(log: LogFact, issued: int, parameters: ParametersFact) -> int:
 
 def grant_reads(namespace: str, did: str) -> set[str]:
     """Return the keys of the facts that `find_grant` and `new_grant` read."""
-    return {grant_key(namespace, did), *map(identity_key, (*_owners(namespace), did))}
+    return {grant_key(namespace, did), *map(identity_key, (*owners_of(namespace), did))}
 
 
 def find_grant(facts: Facts, namespace: str, did: str) -> GrantFact | None:
@@ -516,12 +516,6 @@ def tenure_of(facts: Facts, did: str) -> int:
     """Return the present tenure of a DID: 1 for a did:key, and before the first identity of a domain."""
     fact = find(facts, identity_key(did), IdentityFact)
     return fact.tenure if fact else 1
-
-
-def _owners(namespace: str) -> tuple[str, ...]:
-    """Return the DIDs whose namespace this is."""
-    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
-    return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
 
 
 # Seconds of the log's clock: the time in which the owner of a domain can notice that others took it, before they publish.

@@ -212,6 +212,12 @@ def parse_namespace(text: str) -> str:
     return text
 
 
+def owners_of(namespace: str) -> tuple[str, ...]:
+    """Return the DIDs whose namespace this is."""
+    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
+    return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
+
+
 def parse_protocol_uri(text: str) -> ProtocolUri:
     """Parse a protocol URI. Raises `Malformed` (`protocol.name`, `did.*`)."""
     scheme, _, rest = text.partition("://")

@@ -86,6 +86,11 @@ class HandlerPackage:
         return self.name.replace("-", "_")
 
     @property
+    def metadata(self) -> bytes:
+        """Return the core metadata, which an index serves beside the wheel (PEP 658)."""
+        return self.files[f"{self.package}-{self.version}.dist-info/METADATA"]
+
+    @property
     def vectors(self) -> dict[str, bytes]:
         """Return the JSON files of the folder `vectors`: name → content."""
         folder = f"{self.package}/{VECTORS}/"
