@@ -1,5 +1,5 @@
-"""Read from the blobs of a handler what a catalogue shows of it: the kind of its signer, the coverage of its vectors, and the texts
-of its METADATA for installers.
+"""Read from the blobs of a handler what a catalogue shows of it: the kind of its signer, the coverage of its vectors, and what
+METADATA says to installers.
 
 All are claims of the package. Nothing is verified here: agents check the signature of the bundle in step 8, and can replay the
 vectors. Admission reads them in its process with limits (`admission.content_process`).
