@@ -94,8 +94,8 @@ def install(
     folder
         The folder of the project, for claude-code and vscode.
     uvx
-        Let the host start Treaty by uvx, from the package index of the trusted registry, and not this program. Always so where uvx
-        runs this.
+        Let the host start Treaty by uvx, from the package index of the trusted registry, and not this program. So it is where
+        uvx runs this.
     """
     from treaty_mcp.server.hosts import HOSTS, HostFile, Launcher, is_ephemeral
 

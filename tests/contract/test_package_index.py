@@ -121,7 +121,7 @@ async def test_a_project_has_its_files_in_both_forms(api: httpx.AsyncClient, ali
     assert [link["href"] for link in Links((await api.get(SIMPLE)).text).links] == [ECHO]
     for unknown in (f"{url}x", url.replace(body.wheel.sha256, "0" * 64), f"{SIMPLE}treaty-handler-ech/", f"{SIMPLE}pip"):
         problem(await api.get(unknown), 404, "protocol.unknown")
-    problem(await api.get(url.replace(body.wheel.sha256, "0" * 63)), 400, "canonical.value")
+    problem(await api.get(url.replace(body.wheel.sha256, "0" * 63)), 400, "canonical.text")
 
 
 async def test_the_form_follows_accept(api: httpx.AsyncClient) -> None:

@@ -46,7 +46,7 @@ def mirror(
     contact
         Where anyone reports abuse of this mirror: an e-mail address or an https URL. Pages, /log and refusals name it.
     wheels
-        A folder with wheels of Treaty (`make wheels`), for the mirror's own package index: /index/treaty/simple/.
+        A folder with wheels of Treaty (`make wheel`), for the mirror's own package index: /index/treaty/simple/.
     """
     observation.begin("treaty-mirror")
     settings = replace(

@@ -56,7 +56,7 @@ def serve(
     contact
         Where anyone reports abuse: an e-mail address or an https URL. Pages, /log and refusals name it.
     wheels
-        A folder with wheels of Treaty (`make wheels`), for the registry's own package index: /index/treaty/simple/.
+        A folder with wheels of Treaty (`make wheel`), for the registry's own package index: /index/treaty/simple/.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """

@@ -82,5 +82,5 @@ class OwnWheels:
 
 def _unusable(fault: str) -> Malformed:
     return Malformed(
-        SettingsCode.VALUE, fault, fix="Build them in a clone with `make wheels`, and give that folder: --wheels FOLDER"
+        SettingsCode.VALUE, fault, fix="Build them in a clone with `make wheel`, and give that folder: --wheels dist"
     )
