@@ -115,6 +115,11 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
         assert (await client.topic(TOPIC))["topic"] == TOPIC
         assert (await fetcher.head(ORIGIN).refresh()).checkpoint.size == site.registry.head.size
         assert not network.missed
+    digest, index = canonical.hex_digest(wheel), site.folder / "index" / "alice.example"
+    assert (index / "files" / digest / filename).read_bytes() == wheel
+    assert b"Name: treaty-handler-echo" in (index / "files" / digest / f"{filename}.metadata").read_bytes()
+    assert b"treaty-handler-echo" in (index / "simple" / "index.html").read_bytes()
+    assert digest.encode() in (index / "simple" / "treaty-handler-echo" / "index.html").read_bytes()
     for page in ("", f"{PATH}/", f"/topics/{TOPIC}/", PATH.rpartition("/")[0] + "/", "/topics/"):
         assert (site.folder / f"{page.strip('/')}/index.html".lstrip("/")).read_bytes().startswith(b"<!doctype html>")
     assert (site.folder / f"{PATH[1:]}.md").read_bytes() == PROTOCOL.document
