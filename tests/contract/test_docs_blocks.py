@@ -36,6 +36,7 @@ RUN = {
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
     ("docs/guides/a2a.md", "python"): (1, "unit/test_guide_a2a.py"),
     ("docs/guides/mcp.md", "python"): (1, "unit/test_mcp_agent_door.py"),
+    ("docs/guides/packages.md", "toml"): (1, "interop/test_package_index.py"),
     ("docs/guides/ucp.md", "python"): (1, "unit/test_guide_ucp.py"),
     ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),

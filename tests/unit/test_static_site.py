@@ -123,6 +123,10 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
     for page in ("", f"{PATH}/", f"/topics/{TOPIC}/", PATH.rpartition("/")[0] + "/", "/topics/"):
         assert (site.folder / f"{page.strip('/')}/index.html".lstrip("/")).read_bytes().startswith(b"<!doctype html>")
     assert (site.folder / f"{PATH[1:]}.md").read_bytes() == PROTOCOL.document
+    await site.registry.withdrawals.withdraw([digest], "illegal")
+    await site.copy()
+    assert not [*(index / "files" / digest).iterdir()]
+    assert digest.encode() not in (index / "simple" / "treaty-handler-echo" / "index.html").read_bytes()
     # For as long as the policy allows, and then it says why.
     async with agent(tmp_path / "one", site, site.folder, NOW + 3600) as (fetcher, _):
         assert await fetcher.document(PROTOCOL.body.uri) == PROTOCOL.document
