@@ -98,6 +98,7 @@ FOREIGN = {
     "python3",
     "sed",
     "/opt/treaty/bin/pip",
+    "uvx",
 }
 """Programs of others. Tests of tests/interop and tests/deploy run the first ones; the last ones change a whole machine."""
 
@@ -202,6 +203,10 @@ def check(words: list[str]) -> None:
         case ["pip", "install", target]:
             extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
             assert set(re.findall(r"\w+", target)) <= set(extras)
+        case ["pip", "install", *options] if "--index-url" in options:
+            # tests/interop/test_package_index.py runs the real pip on such an index.
+            index = options[options.index("--index-url") + 1]
+            assert re.fullmatch(r"https://registry\.example/index/[a-z.]+/simple/", index)
         case ["pip", "install", *libraries]:
             # Libraries for a peer of another make: those with which the tests run one.
             locked = (ROOT / "requirements-dev.lock").read_text()

@@ -42,8 +42,8 @@ LINES = {
     "treaty_handler": 1_600,
     "treaty_handoff": 4_000,
     "treaty_io": 4_900,
-    "treaty_mcp": 2_200,
-    "treaty_registry": 31_250,
+    "treaty_mcp": 2_250,
+    "treaty_registry": 32_150,
     "treaty_routing": 800,
     "treaty_sandbox": 5_500,
 }

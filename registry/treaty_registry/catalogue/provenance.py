@@ -16,7 +16,7 @@ from treaty_consensus.errors import Malformed
 from treaty_consensus.kinds import MAX_BUNDLE
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class AttestationEnvelope(msgspec.Struct, frozen=True):
     """`statement`: the in-toto Statement, in base64. `signature`: of its DSSE pre-authentication encoding."""
 
     statement: str
@@ -36,7 +36,7 @@ class PackageAttestation(msgspec.Struct, frozen=True):
 
     version: Literal[1]
     verification_material: VerificationMaterial
-    envelope: Envelope
+    envelope: AttestationEnvelope
 
 
 class AttestationPublisher(msgspec.Struct, frozen=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 from rich.markup import escape
@@ -13,7 +12,6 @@ from treaty_client.registries.trust import parse_registry_name
 from ..listening import Listening
 from ..mirroring.mirrored_log import MirroredLog
 from ..mirroring.server import serve as serve_mirror
-from ..storage.own_wheels import OwnWheels
 from .options import NetworkOptions, ObservationOptions, Options, TlsOptions, run
 from .variables import Variable
 
@@ -25,7 +23,6 @@ def mirror(
     port: int = 8082,
     base_url: str | None = None,
     contact: Annotated[str | None, Variable("CONTACT")] = None,
-    wheels: Annotated[Path | None, Variable("WHEELS")] = None,
     tls: TlsOptions = TlsOptions(),
     network: NetworkOptions = NetworkOptions(),
     observation: ObservationOptions = ObservationOptions(),
@@ -45,8 +42,6 @@ def mirror(
         The URL of the registry in pages and refusals, if it is not the one that the registry names itself.
     contact
         Where anyone reports abuse of this mirror: an e-mail address or an https URL. Pages, /log and refusals name it.
-    wheels
-        A folder with wheels of Treaty (`make wheel`), for the mirror's own package index: /index/treaty/simple/.
     """
     observation.begin("treaty-mirror")
     settings = replace(
@@ -55,7 +50,6 @@ def mirror(
         port=port,
         base_url=base_url or None,
         contact=contact or None,
-        wheels=OwnWheels.read(wheels),
         tls_cert=tls.tls_cert,
         tls_key=tls.tls_key,
         metrics=observation.metrics,

@@ -13,7 +13,6 @@ from ..listening import Listening
 from ..registry import Registry
 from ..server import serve as serve_http
 from ..settings import Quotas
-from ..storage.own_wheels import OwnWheels
 from .creating import description
 from .options import NetworkOptions, NodeOptions, ObservationOptions, Options, TlsOptions, WitnessOptions, run
 from .variables import Variable
@@ -30,7 +29,6 @@ def serve(
     network: NetworkOptions = NetworkOptions(),
     quota: Annotated[float, Variable("QUOTA")] = 1,
     contact: Annotated[str | None, Variable("CONTACT")] = None,
-    wheels: Annotated[Path | None, Variable("WHEELS")] = None,
     parameters: Annotated[Path | None, Variable("PARAMETERS")] = None,
     witnesses: WitnessOptions = WitnessOptions(),
     nodes: NodeOptions = NodeOptions(),
@@ -55,8 +53,6 @@ def serve(
         Multiply every quota by this factor.
     contact
         Where anyone reports abuse: an e-mail address or an https URL. Pages, /log and refusals name it.
-    wheels
-        A folder with wheels of Treaty (`make wheel`), for the registry's own package index: /index/treaty/simple/.
     parameters
         A TOML file with the constants of a new log's election. Default: a development electorate.
     """
@@ -73,7 +69,6 @@ def serve(
         tls_key=tls.tls_key,
         quotas=Quotas().times(quota),
         contact=contact or None,
-        wheels=OwnWheels.read(wheels),
         parameters=parameters,
         witnesses=witnesses.names,
         tlog_mirrors=tuple(url.rstrip("/") for url in witnesses.tlog_mirror),

@@ -46,7 +46,7 @@ async def project(
     "/index/{namespace:str}/files/{digest:str}/{filename:str}",
     summary="A file of a package index",
     operation_class=operation(sends={200: {INTEGRITY: OBJECT_BODY}}),
-    responses=answers(bytes, "The bytes of this digest, or what is said about them.", 404, 410, *READ, media_type=OCTETS),
+    responses=answers(bytes, "The wheel of this digest, its METADATA or its attestation.", 404, 410, *READ, media_type=OCTETS),
 )
 async def file(
     namespace: FromPath[str], digest: FromPath[str], filename: FromPath[str], views: NamedDependency[Views]
