@@ -22,6 +22,7 @@ from simulated_registry import echo_wheel
 
 from treaty_consensus import canonical, kinds
 from treaty_consensus.errors import Malformed
+from treaty_consensus.statement import Statement
 from treaty_registry.app import create_app
 from treaty_registry.keys import Operator
 from treaty_registry.log.wheel_names import WheelNames
@@ -51,16 +52,21 @@ class Links(HTMLParser):
             self.meta[fields.get("name")] = fields.get("content")
 
 
-async def try_attach(
-    api: httpx.AsyncClient, agent: Signer, made: Publication, release: str, bundle: bytes = b"{}"
-) -> httpx.Response:
-    """Send a wheel, and return the answer to its statement."""
+async def upload(api: httpx.AsyncClient, agent: Signer, made: Publication, release: str, bundle: bytes = b"{}") -> Statement:
+    """Upload a wheel, and return the statement about it."""
     filename, wheel = echo_wheel(made.body.uri, made.body.document.sha256, release)
     body = kinds.Handler(made.body.uri, made.body.document.sha256, filename, blob(wheel), ENTRY_POINT, blob(bundle))
     signed = agent.statement(body)
     for data in (wheel, bundle):
         assert (await put(api, data, signed)).status_code in (201, 204)
-    return await post(api, signed)
+    return signed
+
+
+async def try_attach(
+    api: httpx.AsyncClient, agent: Signer, made: Publication, release: str, bundle: bytes = b"{}"
+) -> httpx.Response:
+    """Send a wheel, and return the answer to its statement."""
+    return await post(api, await upload(api, agent, made, release, bundle))
 
 
 async def handler(api: httpx.AsyncClient, agent: Signer, made: Publication, release: str = "1") -> kinds.Handler:
@@ -241,14 +247,17 @@ async def test_a_file_name_has_one_content(
 
 
 @pytest.mark.threat(451)
-async def test_of_two_uploads_at_once_one_has_the_name(
-    api: httpx.AsyncClient, registry: Registry, alice: Signer, made: Publication
-) -> None:
+async def test_of_uploads_at_once_one_has_the_name(api: httpx.AsyncClient, alice: Signer, made: Publication) -> None:
     others = [made, *[publication(alice, "echo", version=f"{number}.0") for number in range(2, 5)]]
     for other in others[1:]:
         await publish(api, alice, other)
-    answers = await asyncio.gather(*(try_attach(api, alice, other, "9") for other in others))
-    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409]
+    signed = [await upload(api, alice, other, "9") for other in others]
+    # Of one request they are judged in one commit.
+    together = b"\n".join(each.leaf for each in signed[:2])
+    answer = await api.post("/statements", content=together, headers={"Content-Type": "application/x-ndjson"})
+    assert [json.loads(line)["status"] for line in answer.text.splitlines()] == [201, 409]
+    answers = await asyncio.gather(*(post(api, each) for each in signed))
+    assert [answer.status_code for answer in answers] == [200, 409, 409, 409]
     assert len((await listed(api))["files"]) == 1
 
 
