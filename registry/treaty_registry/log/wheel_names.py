@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from packaging.version import Version
-
 from treaty_consensus.codes import PublishCode
 from treaty_consensus.did import Did
 from treaty_consensus.errors import Conflict
-from treaty_consensus.handler.wheel import TAG
+from treaty_consensus.handler.wheel import following
 from treaty_consensus.kinds import Handler
 from treaty_consensus.protocol import owners_of
 from treaty_consensus.statement import Statement
@@ -55,11 +53,12 @@ class WheelNames:
             return
         if self.first.get(name, statement.body.wheel.sha256) != statement.body.wheel.sha256:
             namespace, filename = name
-            free = [version for version, other in _following(filename) if (namespace, other) not in self.first]
+            *taken, last = following(filename, NEXT)
+            free = next((version for version, other in taken if (namespace, other) not in self.first), last[0])
             raise Conflict(
                 PublishCode.VERSION_EXISTS,
                 f"{namespace} has published another wheel named {filename}, and a file name has one content.",
-                fix=f'Publish it as the next version: version = "{(free or [_following(filename)[-1][0]])[0]}" in [handler].',
+                fix=f'Publish it as the next version: version = "{free}" in [handler] of protocol.toml.',
             )
 
 
@@ -68,7 +67,7 @@ async def read_wheel_names(connection: Connection, statements: Iterable[Statemen
     names: dict[WheelName, None] = {}
     for statement in statements:
         if (name := _name_of(statement)) is not None:
-            names |= dict.fromkeys([name, *((name[0], filename) for _, filename in _following(name[1]))])
+            names |= dict.fromkeys([name, *((name[0], filename) for _, filename in following(name[1], NEXT))])
     if not names:
         return WheelNames()
     places = [*names]
@@ -87,13 +86,3 @@ def _name_of(statement: Statement) -> WheelName | None:
     if not isinstance(statement.body, Handler) or author.port is not None:
         return None
     return author.namespace, statement.body.filename
-
-
-def _following(filename: str) -> list[tuple[str, str]]:
-    """Return the next versions after that of a wheel, with their file names: those of the same protocol's version."""
-    package, version, _ = filename.split("-", 2)
-    parsed = Version(version)
-    public = parsed.public.partition(".dev")[0]
-    base = public.partition(".post")[0] if parsed.post is not None else public
-    posts = [(parsed.post or 0) + step for step in range(1, NEXT + 1)]
-    return [(f"{base}.post{post}", f"{package}-{base}.post{post}-{TAG}.whl") for post in posts]
