@@ -318,7 +318,7 @@ async def test_an_added_optional_member_continues_a_version(registry: SimulatedR
 
 async def test_a_document_of_another_manifest_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:
     project, before = version_of_greeting(tmp_path / "greeting", "1.0"), list(registry.leaves)
-    stale = dataclasses.dataclasses.replace(project, document=project.document.replace(b'"maxLength": 100', b'"maxLength": 99'))
+    stale = dataclasses.replace(project, document=project.document.replace(b'"maxLength": 100', b'"maxLength": 99'))
     with pytest.raises(Refused) as refusal:
         await done(publisher(registry, tmp_path / "home"), stale)
     assert refusal.value.code == "project.file" and "treaty document" in refusal.value.fix
