@@ -1,7 +1,8 @@
 """`make bench`: measure every row, show the table, keep it. `--only` takes names of rows and groups.
 
 `python -m bench absence` what a map of the newest statements would cost, `python -m bench agreeing` counts what three ways to
-agree take, `python -m bench calling` compares calls with plain HTTP, MCP and A2A, `python -m bench sessions` what ten thousand
+agree take, `python -m bench calling` compares calls with plain HTTP, MCP and A2A, `python -m bench configuring` counts the lines
+that open a door to another standard, `python -m bench sessions` what ten thousand
 live sessions do, `python -m bench burst` what hundreds of sessions do that are opened at once, `python -m bench durability`
 what a receipt costs that promises more than one disk, `python -m bench edges` what an attack edge is worth at most, `python -m
 bench election` what the election of a whole network does,
@@ -32,6 +33,7 @@ from . import (
     audit,
     burst,
     calling,
+    configuring,
     durability,
     edges,
     election,
@@ -69,6 +71,7 @@ PARTS = {
         audit,
         burst,
         calling,
+        configuring,
         durability,
         edges,
         election,

@@ -33,6 +33,7 @@ from treaty_io.codes import PolicyCode
 Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]
 LostMemory = Literal["warn", "refuse"]
+MinimalState = Literal["published", "candidate", "provisional", "consensus"]
 DEFAULT_MAX_AGE = 3600
 # A registry signs its newest checkpoint again about every 60 seconds, so an honest proof may be that old when it arrives.
 MIN_MAX_AGE = 120
@@ -57,7 +58,8 @@ class Policy:
     witnesses (URL#KEY) that stamp ballots, reports and vouches of this home before the registry gets them, at most 16 each.
     `max_age`: seconds that a checkpoint may be old, at least 120. A running agent verifies its protocols again when half of them
     have passed, and so learns of revocations. `lost_memory`: whether answers are refused when facts that registries proved were
-    lost with seen.db, or a warning is logged.
+    lost with seen.db, or a warning is logged. `minimal_state`: the lowest state in its topic that a document must have.
+    `frozen`: only protocols that treaty.lock pins run, each by the handler that it names, and nothing new is pinned.
 
     Raises `Malformed` (`policy.file`, `did.*`, `canonical.text`) for
     impossible values.
@@ -78,6 +80,8 @@ class Policy:
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"
+    minimal_state: MinimalState = "published"
+    frozen: bool = False
     witnesses: WitnessRule | None = None
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     copies: int = 0
@@ -133,6 +137,8 @@ class Policy:
             raise Malformed(PolicyCode.FILE, "`encryption` is off, preferred or required.")
         if self.lost_memory not in get_args(LostMemory):
             raise Malformed(PolicyCode.FILE, "`lost_memory` is warn or refuse.")
+        if self.minimal_state not in get_args(MinimalState):
+            raise Malformed(PolicyCode.FILE, f"`minimal_state` is one of {', '.join(get_args(MinimalState))}.")
 
     def admits_registry(self, origin: str) -> bool:
         """Return whether protocols of this origin may be used. The trust in its key is another matter (`registries.trust`)."""
@@ -142,6 +148,12 @@ class Policy:
         """Return whether handlers of this DID, in this tenure, may run."""
         # A DID without a pinned tenure is admitted in each. Pin it where a domain could change hands.
         return did in self.publishers and self.tenures.get(did, tenure) == tenure
+
+    def admits_state(self, state: str | None) -> bool:
+        """Return whether documents of this state in their topic may be used. `state`: None if no decision names the document."""
+        order = get_args(MinimalState)
+        # Dormant and superseded documents are not elected: they count as those that are only published.
+        return order.index(self.minimal_state) <= (order.index(state) if state in order else 0)
 
 
 class _Witnesses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,6 +186,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"
+    minimal_state: MinimalState = "published"
+    frozen: bool = False
     witnesses: dict[str, Any] | None = None
     mirrors: dict[str, tuple[str, ...]] = {}
     copies: int = 0

@@ -168,7 +168,7 @@ def _configuration(options: Options, policies: list[Policy], configs: list[Agent
 
 def _publishers(policy: Policy) -> str:
     if not policy.publishers:
-        raise Refused(PolicyCode.PUBLISHER, "No publisher is allowed, so no handler runs.", fix="treaty policy allow DID")
+        raise Refused(PolicyCode.REFUSED, "No publisher is allowed, so no handler runs.", fix="treaty policy allow DID")
     return f"Handlers of {len(policy.publishers)} publishers may run."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,27 +10,38 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
+from treaty_client.policy import Policy
 from treaty_client.protocols.answers import contradictions
+from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.store import Lockfile, line_of
 from treaty_client.protocols.verification.contradiction import MAX_CONTRADICTION, Contradiction, said
+from treaty_client.protocols.verification.explanation import step_evidence
+from treaty_client.protocols.verification.records import VerifiedProtocol
+from treaty_client.protocols.verification.steps import Step, VerificationFailed
 from treaty_client.registries.leaves import SeenLeaf, subjects_of
 from treaty_client.registries.trust import TrustedRegistry
 from treaty_consensus import canonical
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Untrusted
 from treaty_consensus.log.checkpoint import Checkpoint
-from treaty_consensus.protocol import is_topic
+from treaty_consensus.printable import printable
+from treaty_consensus.protocol import is_topic, parse_protocol_uri
 from treaty_io.codes import ContradictionCode, MemoryCode
 
-from .context import Options
-from .values import Name
+from .context import Options, run
+from .values import Name, Publishers
 
 Subject = Annotated[Name, Parameter(help="A protocol's URI, a topic, or a DID.")]
 
 
-def explain(subject: Subject, /, *, options: Options = Options()) -> None:
-    """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries."""
+def explain(subject: Subject, /, *, publisher: Publishers = (), options: Options = Options()) -> None:
+    """Show the proved facts about a protocol, a topic or a DID, and the contradictions of registries.
+
+    Of a protocol that was fetched the ten steps are taken again, offline, and shown with their evidence.
+    """
     name = _subject(subject)
-    parts, values = [], []
+    value, parts = _steps(subject, options.policy(*publisher), options) if name.startswith("protocol/") else ({}, [])
+    values: list[dict[str, Any]] = []
     for registry in _asked(options):
         leaves = options.registries.memory.about(registry.name.origin, {name})
         against = [
@@ -45,9 +57,34 @@ def explain(subject: Subject, /, *, options: Options = Options()) -> None:
             )
             parts += [f"[bold]{escape(registry.name.origin)}[/]", _table(leaves)]
             parts += [_contradiction_lines(*contradiction) for contradiction in against]
-    if not values:
+    if not values and not value:
         raise NotFound(MemoryCode.NOTHING, f"No trusted registry has proved a fact about {subject[:200]} to this agent.")
-    options.output.result({"subject": subject, "registries": values}, *parts)
+    options.output.result({"subject": subject, "registries": values, **value}, *parts)
+
+
+def _steps(uri: str, policy: Policy, options: Options) -> tuple[dict[str, Any], list[Any]]:
+    """Take the ten steps with stored bytes. Return their evidence, or the step that does not hold, and the lines for a person;
+    nothing where bytes are missing."""
+    parsed = parse_protocol_uri(uri)
+
+    async def work() -> VerifiedProtocol | None:
+        async with Fetcher(options.home, policy, options.network) as fetcher:
+            return await asyncio.to_thread(fetcher.stored, parsed)
+
+    try:
+        verified = run(work())
+    except VerificationFailed as error:
+        failed = {"step": error.step.value, "title": error.step.title, "code": error.code, "message": error.message}
+        return {"failed": failed}, [_step_line("[red]✗[/]", error.step, error.message)]
+    if verified is None:
+        return {}, []
+    steps = step_evidence(verified, Lockfile(options.home).read().get(line_of(parsed)))
+    value = {"steps": [{"step": each.step.value, "title": each.step.title, **each.facts} for each in steps]}
+    return value, [_step_line("[green]✓[/]", each.step, each.sentence) for each in steps]
+
+
+def _step_line(mark: str, step: Step, sentence: str) -> str:
+    return f"{mark} {step.value:>2} {step.title:<12} [dim]{escape(printable(sentence, 600))}[/]"
 
 
 def forget(subject: Subject, /, *, yes: Annotated[bool, Parameter()] = False, options: Options = Options()) -> None:

@@ -25,6 +25,7 @@ from treaty_io.home import default_home
 
 from .context import Options, run
 from .elected import elected, names_topic, topic_views, why
+from .locking import accepted
 from .output import Output
 from .values import Name, Publishers, Uri
 
@@ -102,7 +103,9 @@ def fetch(
     *,
     output: Path | None = None,
     publisher: Publishers = (),
-    accept_change: bool = False,
+    allow_publisher_change: Annotated[bool, Parameter()] = False,
+    allow_signer_change: Annotated[bool, Parameter()] = False,
+    allow_older_handler: Annotated[bool, Parameter()] = False,
     options: Options = Options(),
 ) -> None:
     """Download a protocol and its handler, after all ten checks.
@@ -116,12 +119,17 @@ def fetch(
         commerce/product-info.
     output
         Also write document, wheel, attestation and proofs as files into this folder.
-    accept_change
-        Accept that publisher, tenure or signer changed since the last fetch.
+    allow_publisher_change
+        Accept that the handlers come from another publisher since the last fetch, or that its domain has another owner.
+    allow_signer_change
+        Accept that the handlers are signed by another identity, and nothing else.
+    allow_older_handler
+        Accept an older handler than the registry showed before.
     """
+    accept = accepted(signer=allow_signer_change, publisher=allow_publisher_change, older_handler=allow_older_handler)
 
     async def fetched(fetcher: Fetcher, uri: str) -> VerifiedProtocol:
-        return await fetcher.fetch(uri, accept_change=accept_change, progress=_narrator(options.output))
+        return await fetcher.fetch(uri, accept=accept, progress=_narrator(options.output))
 
     async def work() -> tuple[VerifiedProtocol, TopicView | None]:
         async with Fetcher(options.home, options.policy(*publisher), options.network) as fetcher:
@@ -133,7 +141,7 @@ def fetch(
                     return await fetched(fetcher, protocol.uri), view
                 except VerificationFailed as error:
                     # Others may publish the same document, with handlers that the policy admits.
-                    if error.code != PolicyCode.PUBLISHER:
+                    if error.code != PolicyCode.REFUSED:
                         raise
             return await fetched(fetcher, protocols[-1].uri), view
 

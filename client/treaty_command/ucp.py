@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclopts import App
 
-from treaty_client.authoring.ucp_profile import parse_capability, parse_service, ucp_profile
+from treaty_client.authoring.ucp_profile import parse_capability, parse_extension, parse_service, ucp_profile
 from treaty_client.protocols.fetch import Fetcher
 from treaty_client.protocols.verification.ten_steps import check_current, newest_status
 from treaty_consensus.did import parse_did
@@ -27,6 +27,7 @@ app = App(name="ucp", help="Offer protocols by names of UCP.", result_action="re
 def profile(
     *uris: Uri,
     capability: tuple[str, ...],
+    extends: tuple[str, ...] = (),
     service: tuple[str, ...] = (),
     output: Path | None = None,
     options: Options = Options(),
@@ -41,14 +42,20 @@ def profile(
     capability
         NAME@DATE=SCHEMA: a name, its version for UCP, and the URL of its schema at the domain that owns the name. May be
         repeated.
+    extends
+        NAME=PARENT: one of these capabilities, and one that it extends. May be repeated.
     service
         NAME@DATE=TRANSPORT:ENDPOINT: a service at an endpoint, with rest, mcp or a2a. May be repeated.
     output
         The file to write, instead of standard output.
     """
-    capabilities, services = [parse_capability(text) for text in capability], [parse_service(text) for text in service]
+    extensions, services = [parse_extension(text) for text in extends], [parse_service(text) for text in service]
+    capabilities = [
+        each._replace(extends=tuple(parent for name, parent in extensions if name == each.name))
+        for each in map(parse_capability, capability)
+    ]
     names = run(_names(uris, options))
-    unproved = sorted({each.name for each in capabilities} - names.keys())
+    unproved = sorted({*(each.name for each in capabilities), *(name for name, _ in extensions)} - names.keys())
     if unproved:
         raise NotFound(
             ResolveCode.UNKNOWN,

@@ -22,7 +22,6 @@ from treaty_agent import Agent
 from treaty_agent.sessions.in_process import InProcessCaller
 from treaty_agent.sessions.served_protocols import ServedProtocols
 from treaty_agent.transport.application import Application, Door
-from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import NotFound, TooLarge
 from treaty_consensus.handler import Operation
 from treaty_consensus.protocol import parse_protocol_uri
@@ -31,7 +30,7 @@ from treaty_io.asgi import Event, Receive, Scope, Send
 from treaty_io.codes import ConnectionCode, RpcCode
 from treaty_io.line_limit import limit_lines
 
-from .server.native import result_schema, value_of, wrapped
+from .server.native import result_schema, tool_name, value_of, wrapped
 from .tools.documents import DocumentPage, page_of
 from .tools.quoting import line
 from .tools.reads import ReadArguments
@@ -50,6 +49,10 @@ class MCP(Door):
     """The MCP side of one agent. Give it to `listen`, `serve` or `asgi` of this agent. For one event loop."""
 
     path: ClassVar[str] = "/mcp"
+    description: ClassVar[Mapping[str, str]] = {
+        "protocol": "MCP",
+        "description": "The operations as tools, for any client of MCP. Its callers are not proved.",
+    }
 
     def __init__(self, agent: Agent) -> None:
         """Serve nothing yet. Raises `Refused` (`agent.settings`) if the policy of the agent requires encryption: callers by MCP
@@ -100,9 +103,9 @@ class MCP(Door):
         extensions: dict[str, dict[str, Any]] = {}
         for uri in sorted(ready):
             parsed, protocol, role = parse_protocol_uri(uri), ready[uri], provided[uri].role
-            name = parsed.name if names[parsed.name] == 1 else f"{parsed.name[:54]}-{hex_digest(uri.encode())[:8]}"
             for operation in protocol.package.manifest.roles[role].invokes.values():
-                tools.append(ServedTool(f"{name}.{operation.name}", uri, operation, self._caller, application, address))
+                name = tool_name(parsed, operation, is_alone=names[parsed.name] == 1)
+                tools.append(ServedTool(name, uri, operation, self._caller, application, address))
             extension = f"{'.'.join(reversed(parsed.namespace.split('.')))}/{parsed.name}"
             if owns(parsed.namespace, extension):  # a did:key owns no name
                 extensions.setdefault(extension, {})[uri] = {"digest": protocol.hash, "role": role}

@@ -15,7 +15,10 @@ export class Protocol {
   constructor(uri, folder) {
     this.uri = uri;
     this.hash = createHash("sha256").update(readFileSync(`${folder}/document.md`)).digest("hex");
-    const { operations, roles, messages } = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8"));
+    const text = readFileSync(`${folder}/manifest.json`, "utf8");
+    const { operations, roles, messages, interface: number } = JSON.parse(text);
+    // Forms of a later interface mean more than this program knows: it would read them wrongly. A project does not name its interface.
+    if (number > 4 || /"\$absent"|"refusals"/.test(text)) throw new Error(`${uri} has forms of a later interface than 4.`);
     this.roles = roles;
     const ajv = new Ajv({ strict: false });
     this.operations = new Map();

@@ -29,9 +29,9 @@ async def test_another_publisher_stops_and_asks(tmp_path: Path) -> None:
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(ALICE, BOB))
     assert failure.code == "lock.publisher"
-    assert "--accept-change" in failure.fix
+    assert "--allow-publisher-change" in failure.fix
     async with fetcher(registry, tmp_path, publishers=(ALICE, BOB)) as agent:
-        second = await agent.fetch(uri_of(), accept_change=True)
+        second = await agent.fetch(uri_of(), accept=["publisher"])
     assert (first.publisher, second.publisher) == (ALICE.did, BOB.did)
     assert Lockfile(tmp_path).read()[LINE].publisher == BOB.did
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fetching import fetcher, kept_in, refused_at
+from fetching import ANY_CHANGE, fetcher, kept_in, refused_at
 from lying import (
     LINE,
     as_new_machine,
@@ -225,7 +225,11 @@ async def test_a_version_does_not_change_its_document(tmp_path: Path) -> None:
     as_new_machine(tmp_path)
     assert (await refused_at(10, registry, tmp_path)).code == "lock.contradicted"
     async with fetcher(registry, tmp_path) as agent:
-        for attempt in (agent.document(uri_of()), agent.fetch(uri_of(), accept_change=True), agent.candidates(TOPIC)):
+        for attempt in (
+            agent.document(uri_of()),
+            agent.fetch(uri_of(), accept=ANY_CHANGE),
+            agent.candidates(TOPIC),
+        ):
             with pytest.raises(VerificationFailed) as refused:
                 await attempt
             assert refused.value.code == "lock.contradicted"
@@ -331,7 +335,7 @@ async def test_accepting_a_publisher_leaves_other_versions_pinned(tmp_path: Path
     registry.publish("2.0")
     registry.attach("2.0", signer=BOB)
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
-        await agent.fetch(uri_of("2.0"), accept_change=True)
+        await agent.fetch(uri_of("2.0"), accept=ANY_CHANGE)
     locked = Lockfile(tmp_path).read()[LINE]
     assert (locked.publisher, set(locked.versions), locked.versions["1.0"].handler) == (BOB.did, {"1.0", "2.0"}, None)
     as_new_machine(tmp_path)
@@ -355,9 +359,9 @@ async def test_a_newer_handler_outside_a_full_list_is_asked_about(tmp_path: Path
     registry.left_out.add(indexes(registry, kinds.Handler, lambda statement: statement.author.text == BOB.did)[-1])
     registry.now += 7200
     failure = await refused_at(10, registry, tmp_path, publishers=(BOB,))
-    assert failure.code == "lock.contradicted" and "--accept-change" in failure.fix
+    assert failure.code == "lock.contradicted" and "--allow-older-handler" in failure.fix
     async with fetcher(registry, tmp_path, publishers=(BOB,)) as agent:
-        assert (await agent.fetch(uri_of(), accept_change=True)).package.version == "1"
+        assert (await agent.fetch(uri_of(), accept=ANY_CHANGE)).package.version == "1"
 
 
 async def test_a_lock_knows_the_newer_handler_on_another_machine(tmp_path: Path) -> None:

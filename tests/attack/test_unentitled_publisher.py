@@ -85,7 +85,7 @@ async def test_a_publisher_changes_after_thirty_logged_days(tmp_path: Path) -> N
     async with fetcher(registry, tmp_path) as agent:
         assert (await agent.fetch(uri_of("2.0"))).tenure == 2
     failure = await refused_at(6, registry, tmp_path / "pinned", uri_of("2.0"), tenures={ALICE.did: 1})
-    assert failure.code == "policy.publisher"
+    assert failure.code == "policy.refused"
 
 
 async def test_a_wait_needs_the_leaf_that_moved_the_clock(tmp_path: Path) -> None:

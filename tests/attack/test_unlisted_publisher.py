@@ -13,7 +13,7 @@ from treaty_consensus import kinds
 
 async def test_a_policy_that_names_nobody_runs_nothing(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, publishers=())
-    assert failure.code == "policy.publisher"
+    assert failure.code == "policy.refused"
     assert "treaty policy allow" in failure.fix
     assert ALICE.did in failure.message
 
@@ -21,7 +21,7 @@ async def test_a_policy_that_names_nobody_runs_nothing(tmp_path: Path) -> None:
 @pytest.mark.threat(26)
 async def test_a_handler_by_a_stranger_is_refused(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, publishers=(BOB,))
-    assert failure.code == "policy.publisher"
+    assert failure.code == "policy.refused"
 
 
 async def test_a_strangers_newer_handler_is_passed_over(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_the_policys_first_publisher_and_newest_handler_win(tmp_path: Path
 @pytest.mark.threat(28)
 async def test_a_publisher_in_another_tenure_is_another_publisher(tmp_path: Path) -> None:
     failure = await refused_at(6, with_echo(), tmp_path, tenures={ALICE.did: 2})
-    assert failure.code == "policy.publisher"
+    assert failure.code == "policy.refused"
 
 
 async def test_a_handler_for_another_runtime_is_passed_over(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_a_protocol_is_deprecated_yanked_and_active_again(treaty: Treaty, 
     assert [(p["uri"], p["status"]) for p in output["taken_back"]] == [(uri, "yanked")]
     assert f"{uri} yanked" in await treaty.says("bob", "topic", TOPIC)
     await treaty.says("alice", "revoke", uri)
-    assert await treaty.refused("bob", "fetch", uri) in ("status.revoked", "policy.publisher", "bundle.no-handler")
+    assert await treaty.refused("bob", "fetch", uri) in ("status.revoked", "policy.refused", "bundle.no-handler")
     await treaty.says("alice", "activate", uri)
     assert [p["status"] for p in (await treaty.told("bob", "topic", TOPIC))["protocols"]] == ["active", "active"]
 

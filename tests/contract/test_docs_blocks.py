@@ -40,7 +40,7 @@ RUN = {
     ("docs/guides/ucp.md", "python"): (1, "unit/test_guide_ucp.py"),
     ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
-    ("docs/guides/command-line.md", "sh"): (1, STORY),
+    ("docs/guides/command-line.md", "sh"): (2, STORY),
     ("docs/guides/contradictions.md", "sh"): (1, STORY),
     ("docs/guides/contradictions.md", "toml"): (2, "unit/test_client_policy.py"),
     ("docs/guides/deploying.md", "sh"): (8, "deploy/test_guide.py"),

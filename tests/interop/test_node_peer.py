@@ -89,3 +89,10 @@ def _module(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+async def test_forms_of_a_later_interface_are_refused(node_peer: Path) -> None:
+    newer = EXAMPLES.parent / "protocols" / "mcp-tools-call" / "2026.7.28"
+    async with running(node_peer / "appointments.js", "office", "0", str(newer), "https://registry.example/p") as office:
+        _, errors = await office.communicate()
+    assert office.returncode == 1 and b"forms of a later interface than 4" in errors

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from signers import Signer
@@ -14,8 +14,11 @@ from simulated_registry import ALICE, SimulatedNetwork, SimulatedRegistry, uri_o
 
 from treaty_client.policy import Policy
 from treaty_client.protocols.fetch import Fetcher
+from treaty_client.protocols.verification.pins import Change
 from treaty_client.protocols.verification.steps import VerificationFailed
 from treaty_io.afterwards import Afterwards
+
+ANY_CHANGE: tuple[Change, ...] = get_args(Change)
 
 
 def fetcher(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fetching import fetcher, kept_in, known_in, refused_at
+from fetching import ANY_CHANGE, fetcher, kept_in, known_in, refused_at
 from signers import Signer, identity_body, key_signer, signed
 from simulated_registry import ALICE, OPERATOR, TOPIC, SimulatedRegistry, uri_of
 
@@ -119,12 +119,12 @@ async def stops(registry: SimulatedRegistry, home: Path, code: str, name: str = 
     assert failure.code == code, failure
     before = kept_in(home), known_in(home)
     async with fetcher(registry, home, **policy) as agent:  # type: ignore[arg-type]
-        for attempt in (agent.fetch(name, accept_change=True), agent.document(name)):
+        for attempt in (agent.fetch(name, accept=ANY_CHANGE), agent.document(name)):
             with pytest.raises(VerificationFailed) as again:
                 await attempt
             assert again.value.code == code
         registry.tamper, honest = renamed(registry), registry.tamper
-        for attempt in (agent.fetch(name), agent.fetch(name, accept_change=True), agent.document(name)):
+        for attempt in (agent.fetch(name), agent.fetch(name, accept=ANY_CHANGE), agent.document(name)):
             with pytest.raises(VerificationFailed) as again:
                 await attempt
             assert (again.value.step, again.value.code) == (1, "bundle.other")

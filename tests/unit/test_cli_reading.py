@@ -108,7 +108,7 @@ async def test_another_admitted_publisher_serves_the_elected_document(server: So
     assert (await home.tells("fetch", TOPIC))["uri"] == uri_of()
     (home.folder / "policy.toml").write_text("")
     error = (await home.tells("fetch", TOPIC, status=4))["error"]
-    assert (error["code"], error["step"]) == ("policy.publisher", 6)
+    assert (error["code"], error["step"]) == ("policy.refused", 6)
 
 
 async def test_a_withdrawn_elected_protocol_names_its_successor(server: SocketRegistry, home: Home) -> None:
@@ -138,7 +138,7 @@ async def test_an_absent_name_is_not_found_and_no_matter_of_trust(home: Home) ->
 async def test_the_reason_that_matters_comes_first(server: SocketRegistry, home: Home) -> None:
     (home.folder / "policy.toml").write_text("")
     error = (await home.tells("fetch", uri_of(), status=4))["error"]
-    assert error["code"] == "policy.publisher" and error["fix"].endswith(f"treaty policy allow {ALICE.did}")
+    assert error["code"] == "policy.refused" and error["fix"].endswith(f"treaty policy allow {ALICE.did}")
     yank(server, successor=uri_of("2.0"))
     error = (await home.tells("fetch", uri_of(), status=4))["error"]
     assert (error["code"], error["step"]) == ("status.yanked", 9)
@@ -148,7 +148,7 @@ async def test_the_reason_that_matters_comes_first(server: SocketRegistry, home:
 async def test_a_stranger_that_attached_a_handler_is_not_advised(server: SocketRegistry, home: Home) -> None:
     server.registry.attach("2.0", signer=BOB)
     error = (await home.tells("fetch", uri_of("2.0"), status=4))["error"]
-    assert error["code"] == "policy.publisher" and BOB.did in error["message"]
+    assert error["code"] == "policy.refused" and BOB.did in error["message"]
     assert error["fix"].endswith("treaty policy allow DID")
 
 
@@ -231,7 +231,11 @@ async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: Socket
         }
     }
     assert (await home.runs(*command))[1].encode() == file.read_bytes()
-    written = file.read_bytes()
+    written, parents = file.read_bytes(), ("dev.ucp.shopping.cart", "dev.ucp.shopping.checkout")
+    for count, expected in ((1, parents[0]), (2, list(parents))):
+        extensions = [f"--extends=example.alice.loyalty={parent}" for parent in parents[:count]]
+        profile = json.loads((await home.tells(*command, *extensions))["profile"])
+        assert profile["ucp"]["capabilities"]["example.alice.loyalty"][0]["extends"] == expected
     for option, text, code in (
         ("--capability", "com.mallory.pay@2026-04-08=https://mallory.com/pay.json", "resolve.unknown"),
         ("--capability", "example.alice.other@2026-04-08=https://alice.example/other.json", "resolve.unknown"),
@@ -239,6 +243,8 @@ async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: Socket
         ("--capability", loyalty.replace("https", "http"), "system.usage"),
         ("--capability", loyalty.replace("2026-04-08", "2026-02-30"), "system.usage"),
         ("--capability", "Example.alice@2026-04-08=https://alice.example/", "system.usage"),
+        ("--extends", "com.mallory.pay=dev.ucp.shopping.cart", "resolve.unknown"),
+        ("--extends", "example.alice.loyalty", "system.usage"),
         ("--service", service.replace("a2a:", "soap:"), "system.usage"),
         ("--service", service.replace("shop.example", "127.0.0.1"), "system.usage"),
     ):
@@ -247,3 +253,36 @@ async def test_a_ucp_profile_has_only_names_that_the_log_verifies(server: Socket
     yank(server, uri)
     assert json.loads((await home.runs(*command, "--output", str(file), "--json"))[1])["error"]["code"] == "status.yanked"
     assert file.read_bytes() == written, "a refused profile changes no file"
+
+
+async def test_the_lock_is_shown_compared_and_moved(server: SocketRegistry, home: Home) -> None:
+    registry = server.registry
+    registry.attach("2.0")
+    assert [pin["uri"] for pin in (await home.tells("lock", TOPIC))["pinned"]] == [uri_of()]
+    assert (await home.tells("sync", "--check"))["pinned"] == [{"uri": uri_of(), "state": "stored"}]
+    (outdated,) = (await home.tells("outdated"))["outdated"]
+    assert (outdated["pinned"], outdated["uri"], outdated["changes"]) == (uri_of(), uri_of("2.0"), [])
+    before = (home.folder / "treaty.lock").read_bytes()
+    _, out, _ = await home.runs("upgrade", "--preview")
+    assert f"{uri_of()} → {uri_of('2.0')}" in out and f"treaty diff {uri_of()} {uri_of('2.0')}" in out.replace("\n", " ")
+    assert (home.folder / "treaty.lock").read_bytes() == before
+    await home.tells("upgrade")
+    assert [pin["uri"] for pin in (await home.tells("lock"))["pinned"]] == [uri_of(), uri_of("2.0")]
+    assert (await home.tells("lock", "--remove", uri_of()))["pinned"][0]["uri"] == uri_of("2.0")
+    yank(server, uri_of("2.0"))
+    with (home.folder / "policy.toml").open("a") as file:
+        file.write("frozen = true\n")
+    assert (await home.tells("verify", uri_of("2.0"), status=4))["error"]["code"] == "status.yanked"
+    assert (await home.tells("sync", status=4))["error"]["code"] == "status.yanked"
+    assert (await home.tells("fetch", uri_of(), status=4))["error"]["code"] == "policy.refused"
+    explained = await home.tells("trust", "explain", uri_of("2.0"))
+    assert (explained["failed"]["step"], explained["failed"]["code"]) == (9, "status.yanked")
+
+
+async def test_a_sync_without_the_bytes_fails_as_a_check_and_fetches_them(server: SocketRegistry, home: Home) -> None:
+    wheel = (await home.tells("lock", uri_of()))["pinned"][0]["wheel"]
+    (home.folder / "store" / "sha256" / wheel[:2] / wheel).unlink()
+    assert (await home.tells("sync", "--check", status=5))["error"]["code"] == "memory.nothing"
+    assert (await home.tells("sync"))["pinned"] == [{"uri": uri_of(), "state": "fetched"}]
+    _, out, _ = await home.runs("trust", "explain", uri_of())
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("✓")] == [str(step) for step in range(1, 11)]

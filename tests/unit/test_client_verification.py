@@ -99,7 +99,7 @@ def test_a_registry_that_the_policy_does_not_admit_is_not_asked() -> None:
     registry = with_echo()
     with pytest.raises(VerificationFailed) as failure:
         proven(registry, Policy([ALICE.did], registries=["other.example"]))
-    assert (failure.value.step, failure.value.code) == (1, "policy.publisher")
+    assert (failure.value.step, failure.value.code) == (1, "policy.refused")
 
 
 def test_offline_any_age_will_do() -> None:

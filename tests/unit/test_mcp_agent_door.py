@@ -17,7 +17,10 @@ from mcp import Client, types
 from ports import free_port
 
 from treaty_agent import Agent, AgentConfig, Capacity, Identity, LocalProtocols, Policy, current_call
+from treaty_agent.discovery.documents import AgentFacts, agent_card, agent_description
 from treaty_consensus.errors import Refused
+from treaty_consensus.handler import Operation
+from treaty_consensus.protocol import parse_protocol_uri
 from treaty_io.identity import ClaimedPeer
 from treaty_mcp import MCP
 from treaty_mcp.door import MAX_MESSAGE
@@ -96,6 +99,23 @@ HEADERS = {
     "MCP-Protocol-Version": "2026-07-28",
     "Mcp-Method": "tools/call",
 }
+
+
+def test_the_description_names_the_door(tmp_path: Path) -> None:
+    facts = AgentFacts("did:wba:shop.example", ("wss://shop.example/",), doors=(MCP(McpOffice(tmp_path).agent),))
+    description: dict[str, Any] = agent_description(facts)
+    card: dict[str, Any] = agent_card(facts)
+    (door,) = [one for one in description["interfaces"] if one.get("protocol") == "MCP"]
+    assert (door["type"], door["url"]) == ("StructuredInterface", "https://shop.example/mcp")
+    assert [one["url"] for one in card["supportedInterfaces"]] == ["wss://shop.example/"], "which is of A2A"
+
+
+@pytest.mark.parametrize(("name", "operation"), [("a" * 64, "b" * 64), ("a" * 64, "b" * 63), ("greeting", "greet")])
+def test_the_name_of_a_tool_has_the_length_that_mcp_allows(name: str, operation: str) -> None:
+    uri = parse_protocol_uri(f"https://registry.example/protocols/acme.example/{name}/1.0")
+    made = Operation(operation, {}, None, {}, idempotent=True, timeout=5)
+    assert len(native.tool_name(uri, made)) <= 128
+    assert len(native.tool_name(uri, made, is_alone=False)) <= 128
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

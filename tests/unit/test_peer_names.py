@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from loopback import Loopback, response
-from meetings import LAPTOP, TOPIC, URI_2, Party, buyer, shop
+from meetings import LAPTOP, MAX_AGE, TOPIC, URI_1, URI_2, Party, SimulatedProtocols, buyer, product_info, shop
 from pauses import pause
 
+from treaty_agent import Policy
 from treaty_agent.discovery.cache import CachedDiscoverer
 from treaty_agent.discovery.documents import AgentFacts, OfferedProtocol, describe
 from treaty_agent.sessions.opening import ChangedPeer, PeerPins
@@ -178,6 +179,25 @@ async def test_a_peer_that_is_named_is_pinned_without_a_question(tmp_path: Path)
             assert await call(customer, url) == heir.agent.did
     for party in (seller, heir):
         await party.agent.aclose()
+
+
+@pytest.mark.parametrize("encryption", ["required", "off"])
+async def test_a_remembered_version_that_is_gone_fails_no_call(tmp_path: Path, encryption: Any) -> None:
+    policy = Policy(publishers=["did:wba:publisher.example"], max_age=MAX_AGE, encryption=encryption)
+    old = SimulatedProtocols({URI_1: product_info(URI_1)})
+    seller, customer = shop(tmp_path, URI_1, policy=policy), buyer(tmp_path, policy=policy, protocols=old)
+    async with customer.agent, listening(seller) as port:
+        url = f"ws://127.0.0.1:{port}"
+        assert await call(customer, url) == seller.agent.did
+    await seller.agent.aclose()
+    assert isinstance(PeerPins(customer.home).get(url), ProvedPeer) is (encryption == "required")
+    # Both sides are restarted, and the shop no longer speaks the version of the agreement.
+    seller, customer = shop(tmp_path, URI_2, policy=policy), buyer(tmp_path, policy=policy)
+    customer.protocols.store[product_info(URI_1).hash] = product_info(URI_1)
+    async with customer.agent, listening(seller, port), customer.agent.peer(url, topic=TOPIC) as peer:
+        calls = [peer.call("getProductInfo", PRODUCT) for _ in range(8)]
+        assert await asyncio.gather(*calls) == [LAPTOP] * 8
+    await seller.agent.aclose()
 
 
 async def test_a_damaged_file_of_peers_accepts_no_one(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class AgentFacts:
     """The public facts about an agent.
 
     `addresses`: its public `wss:`, `ws:`, `https:` or `http:` URLs for Hellos, best first. `name`: default the DID. `base_url`:
-    the URL of its documents without a path; default the host of the first address. `doors`: those that the agent card names.
+    the URL of its documents without a path; default the host of the first address. `doors`: those that the documents name.
     Raises `Malformed` (`agent.settings`, `did.*`).
     """
 
@@ -190,7 +190,7 @@ def agent_description(facts: AgentFacts) -> dict[str, object]:
         "description": facts.about,
         "securityDefinitions": {"didwba_sc": {"scheme": "didwba", "in": "header", "name": "Authorization"}},
         "security": "didwba_sc",
-        "interfaces": [*map(_structured, facts.protocols), *_meta_protocol(facts)],
+        "interfaces": [*map(_structured, facts.protocols), *_meta_protocol(facts), *_doors(facts)],
     }
 
 
@@ -202,7 +202,7 @@ def agent_card(facts: AgentFacts) -> dict[str, object]:
         "version": "1.0",
         "supportedInterfaces": [
             *({"url": address, "protocolBinding": PROFILE, "protocolVersion": "1.0"} for address in facts.addresses),
-            *({"url": facts.base + door.path, **door.card} for door in facts.doors),
+            *({"url": facts.base + door.path, **door.card} for door in facts.doors if door.card),
         ],
         "capabilities": {"extensions": list(map(_extension, facts.protocols)), **({"streaming": True} if facts.doors else {})},
         "defaultInputModes": [JSON],
@@ -299,6 +299,14 @@ def _meta_protocol(facts: AgentFacts) -> list[dict[str, object]]:
     ]
     interfaces[0]["protocolArtifacts"] = list(map(_artifact, facts.protocols))
     return interfaces
+
+
+def _doors(facts: AgentFacts) -> list[dict[str, object]]:
+    return [
+        {"type": "StructuredInterface", "url": facts.base + door.path, **door.description}
+        for door in facts.doors
+        if door.description
+    ]
 
 
 def _artifact(protocol: OfferedProtocol) -> dict[str, object]:

@@ -282,6 +282,9 @@ class _HelloAttempt:
     async def _run(self) -> None:
         with self._context.work.connections.holding(self.session, partial(_protocols, self.session), is_initiator=True):
             await self.session.run()
+        # Now, and not when its caller leaves it: the next session must not offer the same.
+        if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
+            self._context.memory.agreements.forget(*self._place)
 
     @property
     def running(self) -> asyncio.Future[None]:
@@ -308,8 +311,6 @@ class _HelloAttempt:
         self.session.leave()
         await self._task
         await self._context.memory.keep_transcript(True, self.session.machine.own.message_id, self._recorder)
-        if self._offer.remembered and not self.session.was_running and self.session.error.code != SessionCode.BUSY:
-            self._context.memory.agreements.forget(*self._place)
 
 
 class _FlowAttempt:

@@ -179,23 +179,24 @@ class SessionOpener:
         failures = 0
         while True:
             try:
-                opened, pin = await self._with_newest(name, request, pinned)
-                if failures:
-                    await _until_ready(opened)
-                return opened, pin
+                # A busy agent may still refuse a session that began at once by a remembered agreement.
+                return await self._with_newest(name, request, pinned, waits=failures > 0 or self._wants_proof(pinned))
             except Unavailable as error:
                 failures += 1
                 if error.code != SessionCode.BUSY or not await _BUSY.pause(failures):
                     raise
 
     async def _with_newest(
-        self, name: PeerName, request: SessionRequest, pinned: PeerIdentity
+        self, name: PeerName, request: SessionRequest, pinned: PeerIdentity, *, waits: bool
     ) -> tuple[OpenSession, PeerIdentity]:
-        """Open a session as `_with_moves` does. If the stored protocols of the topic lead nowhere, ask the registries for newer
-        ones, and try once more: the other side may speak only a version that was published since, and a stored one may have been
-        taken back."""
+        """Open a session as `_with_moves` does; `waits`: until both sides are ready. If the stored protocols of the topic, or
+        those of a remembered agreement, lead nowhere, ask the registries for newer ones, and try once more: the other side may
+        speak only a version that was published since, and a stored one may have been taken back."""
         try:
-            return await self._with_moves(name, request, pinned)
+            opened, pin = await self._with_moves(name, request, pinned)
+            if waits:
+                await _until_ready(opened)
+            return opened, pin
         except TreatyError as error:
             if not request.topic or error.code not in _OUTDATED:
                 raise
@@ -283,10 +284,7 @@ class SessionOpener:
     async def _check_pin(self, name: PeerName, pinned: PeerIdentity, opened: OpenSession) -> None:
         """Compare the agent that answered with the pinned one, and pin it. A session that begins with early data was opened to
         the DID of its agreement, and may not know its peer yet."""
-        # Where encryption is off, the Hello proves no DID, and the owner of this agent wants it so.
-        wants_proof = isinstance(pinned, ProvedPeer) and self._context.policy.encryption != "off"
-        if wants_proof and not opened.session.peer.did:
-            await _until_ready(opened)  # an attacker in between may have taken the encryption away: nothing is said to it
+        wants_proof = self._wants_proof(pinned)
         answering = opened.session.peer
         if not answering.did:
             return
@@ -297,6 +295,11 @@ class SessionOpener:
             return  # no claim takes the place of a proof
         if answering != (pinned if pinned.did else self._pins.get_known(name.key)):
             self._pins.pin_later(name.key, answering, self._context.afterwards)
+
+    def _wants_proof(self, pinned: PeerIdentity) -> bool:
+        """Return whether a pinned agent must prove its DID before anything is said to it: an attacker in between may have taken
+        the encryption away. Where encryption is off, the Hello proves no DID, and the owner of this agent wants it so."""
+        return isinstance(pinned, ProvedPeer) and self._context.policy.encryption != "off"
 
     async def _get_pin(self, name: PeerName) -> PeerIdentity:
         pin = self._pins.get_known(name.key)

@@ -106,11 +106,12 @@ class Intake:
 
 
 class Door(ABC):
-    """Answers POST requests at one path. `path`: below the root of the application. `card`: the members of its interface in the
-    agent card, beside `url`; none without a place in the card."""
+    """Answers POST requests at one path. `path`: below the root of the application. `card`, `description`: the members of its
+    interface in the agent card and in the agent description, beside `url`; none without a place there."""
 
     path: ClassVar[str]
     card: ClassVar[Mapping[str, str]] = {}
+    description: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     async def answer(self, application: Application, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:

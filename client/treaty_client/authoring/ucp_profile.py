@@ -29,11 +29,13 @@ _FORM = re.compile(r"([^@=]{3,255})@([0-9]{4}-[0-9]{2}-[0-9]{2})=([!-~]{1,2048})
 
 
 class UcpCapability(NamedTuple):
-    """A version of a capability. `schema`: a URL at the origin that owns the name."""
+    """A version of a capability. `schema`: a URL at the origin that owns the name. `extends`: the names of the capabilities that
+    it extends: a platform that has none of them ignores it."""
 
     name: str
     version: str
     schema: str
+    extends: tuple[str, ...] = ()
 
 
 class UcpService(NamedTuple):
@@ -57,6 +59,14 @@ def parse_capability(text: str) -> UcpCapability:
     return UcpCapability(name, version, schema)
 
 
+def parse_extension(text: str) -> tuple[str, str]:
+    """Parse NAME=PARENT: a capability and one that it extends. Raises `Malformed` (`system.usage`)."""
+    name, _, parent = text.partition("=")
+    if not (_NAME.fullmatch(name) and _NAME.fullmatch(parent)):
+        raise _malformed(text, "com.example.loyalty=dev.ucp.shopping.checkout")
+    return name, parent
+
+
 def parse_service(text: str) -> UcpService:
     """Parse NAME@DATE=TRANSPORT:ENDPOINT. Raises `Malformed` (`system.usage`)."""
     example = "dev.ucp.shopping@2026-04-08=a2a:https://shop.example/a2a"
@@ -69,14 +79,16 @@ def parse_service(text: str) -> UcpService:
 
 def ucp_profile(capabilities: Sequence[tuple[UcpCapability, str]], services: Sequence[UcpService]) -> bytes:
     """Return the profile as JSON. `capabilities`: each with the URI of its protocol."""
-    offered: dict[str, list[dict[str, str]]] = {}
+    offered: dict[str, list[dict[str, object]]] = {}
     for capability, uri in capabilities:
-        entry = {"version": capability.version, "spec": uri, "schema": capability.schema}
+        entry: dict[str, object] = {"version": capability.version, "spec": uri, "schema": capability.schema}
+        if capability.extends:
+            entry["extends"] = capability.extends[0] if len(capability.extends) == 1 else list(capability.extends)
         offered.setdefault(capability.name, []).append(entry)
     reached: dict[str, list[dict[str, str]]] = {}
     for service in services:
-        entry = {"version": service.version, "transport": service.transport, "endpoint": service.endpoint}
-        reached.setdefault(service.name, []).append(entry)
+        endpoint = {"version": service.version, "transport": service.transport, "endpoint": service.endpoint}
+        reached.setdefault(service.name, []).append(endpoint)
     # UCP requires both registries of a business, also an empty one.
     members = {"version": VERSION, "services": reached, "capabilities": offered, "payment_handlers": {}}
     return json.dumps({"ucp": members}, indent=2).encode() + b"\n"

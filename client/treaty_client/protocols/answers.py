@@ -175,6 +175,8 @@ class Answers:
             if (
                 requested is not None
                 and version is not None
+                # A frozen lock is not written. The memory of leaves knows what was taken back.
+                and not self._policy.frozen
                 and version != entries[line_of(requested)].versions[requested.version]
             ):
                 self._pin_status(requested, evidence)

@@ -23,7 +23,7 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
@@ -34,13 +34,13 @@ import msgspec
 
 from treaty_consensus.canonical import parse_digest
 from treaty_consensus.did import parse_did
-from treaty_consensus.errors import Malformed, TreatyError
+from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_consensus.kinds import Blob
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.log.witness import Quorum
 from treaty_consensus.protocol import ProtocolUri, is_verified_alias, parse_protocol_uri
 from treaty_io.afterwards import Afterwards
-from treaty_io.codes import ResolveCode
+from treaty_io.codes import PolicyCode, ResolveCode
 from treaty_io.network.did_documents import DidResolver, fetch_did_document
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
@@ -51,10 +51,10 @@ from ..registries.sources import Sources
 from ..registries.trust import TrustedRegistries
 from .answers import Answers, answering
 from .log_head import LogHead
-from .store import LockedProtocol, LockedVersion, Lockfile, Store, line_of
+from .store import LockedProtocol, LockedVersion, Lockfile, Proofs, Store, line_of
 from .topic_cache import TopicCache
 from .topics import Candidates, Topics
-from .verification.pins import lock_entry
+from .verification.pins import Change, changes_of, lock_entry
 from .verification.records import Evidence, ProvenProtocol, VerifiedProtocol
 from .verification.steps import Step, VerificationFailed, outcome, taking
 from .verification.ten_steps import (
@@ -109,7 +109,8 @@ class Fetcher:
         self._afterwards = afterwards
         self._store = Store(home)
         self._lockfile = Lockfile(home, afterwards.settle) if afterwards else Lockfile(home)
-        self._keeper = Keeper(self.registries, self._store, self._lockfile)
+        self._proofs = Proofs(home, self._store)
+        self._keeper = Keeper(self.registries, self._store, self._lockfile, self._proofs, policy)
         self._network = network or Network()
         self._clock = clock
         self._http = self._network.client(timeout=timeout)
@@ -164,14 +165,13 @@ class Fetcher:
         return Stamping(witnesses, self._network, StampedFolder(self._home / "stamped", origin), self._clock) if named else None
 
     async def fetch(
-        self, name: str, *, fresh: bool = False, accept_change: bool = False, progress: Progress = _silent
+        self, name: str, *, fresh: bool = False, accept: Collection[Change] = (), progress: Progress = _silent
     ) -> VerifiedProtocol:
         """Return a protocol and the handler that the policy selects, after all ten steps.
 
         `name`: a protocol URI, or a name that the policy's registries resolve to exactly one verified protocol (`sha256:HEX`, the
-        canonical URI of a standard). `fresh`: ask the registry even if the stored proof is young enough. `accept_change`: ask it,
-        and let step 10 accept a changed publisher, tenure or signer, or an older handler; a contradiction of the log is never
-        accepted.
+        canonical URI of a standard). `fresh`: ask the registry even if the stored proof is young enough. `accept`: ask it, and
+        let step 10 accept these changes since the last fetch; a contradiction of the log is never accepted.
 
         Raises `VerificationFailed`, and `Unavailable` if the registry does not answer. After an error only the memory of the log
         may have changed.
@@ -179,25 +179,31 @@ class Fetcher:
         uri, expected = await resolve(name, self.registries, self.policy, self.client)
         # One fetch of a URI at a time, so that a second caller finds the result of the first one.
         async with self._turns.setdefault(str(uri), asyncio.Lock()):
-            cached_protocol = None if fresh or accept_change else self._known(uri)
+            cached_protocol = None if fresh or accept else self._known(uri)
             if cached_protocol is not None and expected in (None, cached_protocol.hash):
                 progress(Step.STATUS, f"verified {cached_protocol.age(self._now())} s ago, which the policy allows")
                 return cached_protocol
             # CPU-bound and disk work runs in threads, so that the event loop stays responsive.
-            later = None if accept_change else self._afterwards
+            later = None if accept else self._afterwards
             async with self._answers.advising(uri.origin):
                 verified = await self._verify(uri, name, expected, progress, compare=later is not None)
             # After all steps: code that a step refused is never in the lock.
             if later is None:
-                await asyncio.to_thread(self._keeper.keep, uri, verified, accept_change)
+                await asyncio.to_thread(self._keeper.keep, uri, verified, accept)
             else:
                 later.add(partial(self._keep_later, uri, verified))
-            progress(Step.LOCK, f"kept, and {verified.publisher} recorded in treaty.lock")
+            progress(Step.LOCK, f"kept, and {verified.publisher} {'is' if self.policy.frozen else 'recorded'} in treaty.lock")
             self._verified[verified.uri] = verified
             return verified
 
+    async def preview(self, name: str) -> VerifiedProtocol:
+        """Return what `fetch` would verify now, after nine steps, and after the part of the tenth about the log. The registry is
+        asked, and only the memory of its log changes. Raises as `fetch`."""
+        uri, expected = await resolve(name, self.registries, self.policy, self.client)
+        return await self._verify(uri, name, expected, _silent, compare=False)
+
     async def renew(self, uri: str) -> VerifiedProtocol:
-        """Return the protocol of a URI, verified now, whatever the age of its stored proof. Raises as `fetch`."""
+        """Return the protocol of a URI, verified now, also if the stored proof is young. Raises as `fetch`."""
         return await self.fetch(uri, fresh=True)
 
     def cached(self, document_hash: str) -> VerifiedProtocol | None:
@@ -266,8 +272,11 @@ class Fetcher:
         self, uri: ProtocolUri, name: str, expected: str | None, progress: Progress, *, compare: bool
     ) -> VerifiedProtocol:
         """Take steps 1 to 9, and the part of step 10 about the log. `compare`: that about treaty.lock too."""
+        pinned = await asyncio.to_thread(self._keeper.pinned, uri)
         answer = await self._answers.protocol(uri)
-        proven = await asyncio.to_thread(choose_handler, answer.bundle, uri, answer.evidence, self.policy, expected_hash=expected)
+        proven = await asyncio.to_thread(
+            choose_handler, answer.bundle, uri, answer.evidence, self.policy, expected_hash=expected, pinned=pinned
+        )
         if expected is None and name != str(uri):
             check_claim(name, proven)
         if self.policy.resolve_publishers:
@@ -326,7 +335,7 @@ class Fetcher:
         verified = self._verified.get(str(uri))
         if verified is None or not self._is_fresh(verified) or not self._still_holds(verified):
             try:
-                verified = self._load(uri)
+                verified = self._load(uri, now=self._now())
             except TreatyError:  # stale, or no longer admitted: a fetch from the registry reports it
                 verified = None
             if verified is None or not self._still_holds(verified):
@@ -350,16 +359,24 @@ class Fetcher:
             return False
         return True
 
-    def _load(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+    def stored(self, uri: ProtocolUri) -> VerifiedProtocol | None:
+        """Return the version that treaty.lock pins, by stored bytes with a proof of any age; None where bytes are missing. Blocks
+        on the disk. Raises `VerificationFailed` for what the policy or a leaf seen since refuses."""
+        verified = self._load(uri, now=None)
+        if verified is not None:
+            self._answers.check_again(verified)
+        return verified
+
+    def _load(self, uri: ProtocolUri, *, now: int | None) -> VerifiedProtocol | None:
         locked = self._lockfile.read().get(line_of(uri))
-        entry = locked.versions.get(uri.version) if locked else None
-        data = self._store.get(entry.bundle) if entry else None
-        if data is None:
+        data = self._proofs.get(str(uri))
+        if locked is None or uri.version not in locked.versions or data is None:
             return None
         # Without `seen`: the checkpoint was consistent when it was stored, and is older than the newest one now.
         with taking(Step.RESOLVE):
             registry = dataclasses.replace(self.registries.get(uri.origin), seen=None)
-        proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, self.policy, now=self._now())
+        pinned = self._keeper.pinned(uri)
+        proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, self.policy, now=now, pinned=pinned)
         wheel = self._store.get(proven.handler.body.wheel.sha256)
         if wheel is None:
             return None
@@ -370,7 +387,7 @@ class Fetcher:
     def _keep_later(self, uri: ProtocolUri, verified: VerifiedProtocol) -> None:
         """Take the last part of step 10 for a handler that is in use already."""
         try:
-            self._keeper.keep(uri, verified, accept_change=False)
+            self._keeper.keep(uri, verified)
         except TreatyError as error:
             # Another process pinned something else meanwhile. From now on `holds` is false, and sessions end.
             self._verified.pop(verified.uri, None)
@@ -401,55 +418,73 @@ def _narrate(proven: ProvenProtocol, witnesses: WitnessRule | None, progress: Pr
 class Keeper:
     """Keep what was verified, in one home. The methods block on the disk."""
 
-    def __init__(self, registries: TrustedRegistries, store: Store, lockfile: Lockfile) -> None:
-        self._registries, self._store, self._lockfile = registries, store, lockfile
+    def __init__(self, registries: TrustedRegistries, store: Store, lockfile: Lockfile, proofs: Proofs, policy: Policy) -> None:
+        self._registries, self._store, self._lockfile, self._proofs = registries, store, lockfile, proofs
+        self._policy = policy
+
+    def pinned(self, uri: ProtocolUri) -> LockedVersion | None:
+        """Return the version that must be used, where the policy is frozen, else None. Raises `VerificationFailed`
+        (`policy.refused`) if treaty.lock does not pin the protocol."""
+        if not self._policy.frozen:
+            return None
+        with taking(Step.LOCK):
+            locked = self._lockfile.read().get(line_of(uri))
+            if locked is None or uri.version not in locked.versions:
+                raise Refused(
+                    PolicyCode.REFUSED,
+                    f"treaty.lock does not pin {uri}, and the policy is frozen.",
+                    fix=f"Pin it: treaty lock {uri}",
+                )
+            return locked.versions[uri.version]
 
     def compare(self, uri: ProtocolUri, verified: VerifiedProtocol) -> None:
         """Compare a handler with treaty.lock and with the leaves that were seen. Raises `VerificationFailed`; changes nothing."""
         self._compare(uri, verified, self._lockfile.read().get(line_of(uri)))
 
-    def keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept_change: bool) -> None:
-        """Compare the handler, store the bytes, and record them in the lock. Durable on return. Raises `VerificationFailed` and
-        OSError; then the lock is unchanged. `accept_change`: as in `Fetcher.fetch`."""
-        line, entry = line_of(uri), lock_entry(verified)
+    def keep(self, uri: ProtocolUri, verified: VerifiedProtocol, accept: Collection[Change] = ()) -> None:
+        """Compare the handler, store the bytes, and pin them in the lock, unless the policy is frozen. Durable on return. Raises
+        `VerificationFailed` and OSError; then the lock is unchanged. `accept`: as in `Fetcher.fetch`."""
+        line = line_of(uri)
         with taking(Step.LOCK), self._lockfile.changing() as entries:
             locked = entries.get(line)
-            if not accept_change:
-                self._compare(uri, verified, locked)
-            same = locked is not None and (locked.publisher, locked.tenure, locked.signer) == (
-                entry.publisher,
-                entry.tenure,
-                entry.signer,
-            )
-            versions = dict(locked.versions) if locked is not None else {}
-            if not same:  # documents stay pinned; the handlers were the old publisher's
-                versions = {
-                    other: msgspec.structs.replace(version_entry, handler=None, handler_status=None)
-                    for other, version_entry in versions.items()
-                }
-            replaced = versions.get(uri.version)
+            self._compare(uri, verified, locked, accept)
             # Blobs before the lock entry that names them: a crash in between leaves only unused blobs.
             self._store.put(verified.wheel)
-            versions[uri.version] = LockedVersion(
-                bundle=self._store.put(verified.bundle),
-                document=verified.hash,
-                entry_point=str(verified.package.entry_point),
-                filename=verified.package.filename,
-                wheel=verified.package.digest,
-                published=verified.evidence.published(verified.uri).index,
-                handler=verified.handler_index,
-                status=replaced.status if replaced is not None else None,
-                handler_status=replaced.handler_status
-                if replaced is not None and same and replaced.wheel == verified.package.digest
-                else None,
-            )
-            entries[line] = msgspec.structs.replace(entry, versions=versions)
-        if replaced is not None and replaced.bundle != versions[uri.version].bundle:
-            self._store.discard(replaced.bundle)  # after the lock is written: a crash before leaves an unused blob
+            self._proofs.put(verified.uri, verified.bundle)
+            if not self._policy.frozen:
+                entries[line] = _with_version(locked, uri.version, verified)
 
-    def _compare(self, uri: ProtocolUri, verified: VerifiedProtocol, locked: LockedProtocol | None) -> None:
+    def _compare(
+        self, uri: ProtocolUri, verified: VerifiedProtocol, locked: LockedProtocol | None, accept: Collection[Change] = ()
+    ) -> None:
         with taking(Step.LOCK):
-            check_handler(verified, uri, locked, self._registries.memory.about(uri.origin, {f"protocol/{uri}"}))
+            seen = self._registries.memory.about(uri.origin, {f"protocol/{uri}"})
+            check_handler(verified, uri, locked, seen, accept)
+
+
+def _with_version(locked: LockedProtocol | None, version: str, verified: VerifiedProtocol) -> LockedProtocol:
+    """Return a lock entry with a verified version in it. The other versions stay."""
+    entry = lock_entry(verified)
+    versions = dict(locked.versions) if locked is not None else {}
+    is_same = locked is not None and not changes_of(locked, entry)
+    if not is_same:  # documents stay pinned; the handlers were the old publisher's
+        versions = {
+            other: msgspec.structs.replace(version_entry, handler=None, handler_status=None)
+            for other, version_entry in versions.items()
+        }
+    replaced = versions.get(version)
+    is_same_handler = replaced is not None and is_same and replaced.wheel == verified.package.digest
+    versions[version] = LockedVersion(
+        document=verified.hash,
+        entry_point=str(verified.package.entry_point),
+        filename=verified.package.filename,
+        wheel=verified.package.digest,
+        published=verified.evidence.published(verified.uri).index,
+        handler=verified.handler_index,
+        status=replaced.status if replaced is not None else None,
+        handler_status=replaced.handler_status if replaced is not None and is_same_handler else None,
+    )
+    return msgspec.structs.replace(entry, versions=versions)
 
 
 async def resolve(

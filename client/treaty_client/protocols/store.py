@@ -1,4 +1,4 @@
-"""Store verified bytes under their SHA-256, and record in treaty.lock whose handlers were accepted.
+"""Store verified bytes under their SHA-256, and pin in treaty.lock the protocols and handlers that were accepted.
 
 A blob, a wheel or a bundle with its proofs, is HOME/store/sha256/AB/ABCD…, named by 64 hexadecimal digits. Bytes are hashed at
 every read. A file with another hash is deleted and counts as absent, so damage costs a download and is never run.
@@ -8,7 +8,11 @@ docs/specification/home.md specifies treaty.lock, a JSON file for version contro
     {"lock": 1, "protocols": {"https://HOST/protocols/NAMESPACE/NAME": {
        "publisher": DID, "signer": {"identity": TEXT, "issuer": URL}, "tenure": NUMBER, "identity"?: {…}, "versions": {…}}}}
 
-Both are safe among threads and processes. A blob appears whole. One process at a time changes the lock, under
+The newest bundle of each protocol is named in HOME/proofs.json, and not in the lock, which must not change with each new proof:
+
+    {"proofs": {URI: HEX, …}}
+
+All are safe among threads and processes. A blob appears whole. One process at a time changes lock and proofs, under
 HOME/treaty.lock.lock.
 """
 
@@ -86,11 +90,11 @@ class LockedStatus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One version as last verified.
 
-    `bundle`: the proofs. `document`: the protocol hash. `published`, `handler`: the leaves that name document and wheel, None in
-    an old lock. `status`, `handler_status`: those of protocol and handler, once one of them was yanked or revoked.
+    `document`: the protocol hash. `published`, `handler`: the leaves that name document and wheel, None in an old lock.
+    `status`, `handler_status`: those of protocol and handler, once one of them was yanked or revoked. `bundle`: of an old lock;
+    it is not used.
     """
 
-    bundle: Digest
     document: Digest
     entry_point: str
     filename: str
@@ -99,6 +103,7 @@ class LockedVersion(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     handler: Count | None = None
     status: LockedStatus | None = None
     handler_status: LockedStatus | None = None
+    bundle: Digest | None = None
 
 
 class LockedIdentity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,6 +169,36 @@ class Lockfile:
                 # It shows what its owner uses. A team that shares it, under version control, has chosen another mode.
                 mode = stat.S_IMODE(self._file.path.stat().st_mode) if before else 0o600
                 self._file.write(_File(1, after), mode=mode)
+
+
+class _Proofs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    proofs: dict[str, Digest]
+
+
+class Proofs:
+    """The newest bundle of each protocol: HOME/proofs.json and the store. A lost file costs a request for each protocol."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self._store, self._file = store, StateFile(home / "proofs.json", _Proofs, limit=MAX_LOCK)
+
+    def get(self, uri: str) -> bytes | None:
+        """Return the newest bundle of a protocol, or None."""
+        digest = self._read().get(uri)
+        return self._store.get(digest) if digest is not None else None
+
+    def put(self, uri: str, bundle: bytes) -> None:
+        """Name the newest bundle of a protocol. Only while the lock is held."""
+        digests = self._read()
+        # The bundle first, and the former one last: a crash in between leaves unused bytes, and never a name without them.
+        digest, replaced = self._store.put(bundle), digests.get(uri)
+        if digest != replaced:
+            self._file.write(_Proofs({**digests, uri: digest}))
+            if replaced is not None:
+                self._store.discard(replaced)
+
+    def _read(self) -> dict[str, Digest]:
+        content = self._file.latest()
+        return dict(content.proofs) if content else {}
 
 
 def line_of(uri: ProtocolUri) -> str:

@@ -139,9 +139,10 @@ class PolicyCode(Code, origin=Origin.CALLER):
         Unavailable,
         Retry.NO,
     )
-    PUBLISHER = (
-        "policy.publisher",
-        "The policy does not allow the registry, or no publisher that it names has a handler for this runtime.",
+    REFUSED = (
+        "policy.refused",
+        "The policy does not allow the registry or the state of the protocol, no publisher that it names has a handler for this "
+        "runtime, or it is frozen and treaty.lock does not pin the protocol.",
         Refused,
     )
 

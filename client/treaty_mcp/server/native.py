@@ -10,14 +10,17 @@ import msgspec
 
 from treaty_agent.sessions.peer import Peer
 from treaty_agent.sessions.session import Session
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TooLarge
 from treaty_consensus.handler import Operation, OperationKind
-from treaty_consensus.protocol import parse_protocol_uri
+from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_io.codes import RpcCode
 
 from ..tools.quoting import line
 from ..tools.tool import Tool, ToolResult
 
+MAX_NAME = 128
+"""Characters of the name of a tool (MCP, "Tool Names"). A protocol and an operation have at most 64 each."""
 MAX_ITEMS = 256
 """Items of a stream in one result."""
 MAX_VALUE = 1024 * 1024
@@ -30,7 +33,7 @@ class NativeTool(Tool):
     def __init__(self, protocol: str, operation: Operation, peer: Peer, proof: Mapping[str, Any]) -> None:
         """`protocol`: the URI of a verified protocol, and `proof` its place in a log. `peer`: the agent; the caller closes it."""
         uri = parse_protocol_uri(protocol)
-        self.name = f"{uri.name}.{operation.name}"
+        self.name = tool_name(uri, operation)
         about = operation.arguments.get("description")
         said = f' Its publisher says: "{line(about)}"' if isinstance(about, str) else ""
         self.description = f"The operation {operation.name} of {uri.label}.{said}"
@@ -43,6 +46,17 @@ class NativeTool(Tool):
         """Call the operation. Raises as `Peer.call`."""
         value = await value_of(self._peer, self._operation, arguments)
         return ToolResult(wrapped(self._operation, value), proof=self._proof)
+
+
+def tool_name(uri: ProtocolUri, operation: Operation, *, is_alone: bool = True) -> str:
+    """Return the name of an operation as a tool: PROTOCOL.OPERATION, of at most 128 characters, as MCP allows.
+
+    `is_alone`: whether no other protocol has this name. Else, and where it is too long, a part of it stands before a part of a
+    hash of the URI."""
+    name = f"{uri.name}.{operation.name}"
+    if is_alone and len(name) <= MAX_NAME:
+        return name
+    return f"{uri.name[:54]}-{hex_digest(str(uri).encode())[:8]}.{operation.name}"
 
 
 async def value_of(callee: Session | Peer, operation: Operation, arguments: Mapping[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -14,6 +15,9 @@ from treaty_io.codes import LockCode, MemoryCode
 from ...registries.leaves import SeenLeaf
 from ..store import LockedIdentity, LockedProtocol, LockedSigner, LockedStatus, LockedVersion, line_of
 from .records import Evidence, VerifiedProtocol
+
+Change = Literal["publisher", "signer", "handler"]
+"""A change that an owner may accept: another publisher, or tenure of it; another signer; an older handler than was seen."""
 
 
 def lock_entry(verified: VerifiedProtocol) -> LockedProtocol:
@@ -28,25 +32,31 @@ def lock_entry(verified: VerifiedProtocol) -> LockedProtocol:
     return LockedProtocol(verified.publisher, verified.tenure, signer, identity=pinned)
 
 
-def check_unchanged(locked: LockedProtocol | None, current: LockedProtocol, line: str) -> None:
-    """Check that publisher, tenure and signer of a protocol's handlers are those of treaty.lock.
+def changes_of(locked: LockedProtocol, current: LockedProtocol) -> list[tuple[Change, str, str, str]]:
+    """Return what the handlers of a protocol would come from instead: each change, the name of the fact, before and now."""
+    facts: tuple[tuple[Change, str, str, str], ...] = (
+        ("publisher", "publisher", locked.publisher, current.publisher),
+        ("publisher", "tenure", str(locked.tenure), str(current.tenure)),
+        ("signer", "signer", locked.signer.identity, current.signer.identity),
+        ("signer", "signer", locked.signer.issuer, current.signer.issuer),
+    )
+    return [fact for fact in facts if fact[2] != fact[3]]
+
+
+def check_unchanged(locked: LockedProtocol | None, current: LockedProtocol, line: str, accept: Collection[Change] = ()) -> None:
+    """Check that publisher, tenure and signer of a protocol's handlers are those of treaty.lock, except for accepted changes.
 
     `line`: the URI without its version. Raises `Untrusted` (`lock.publisher`).
     """
-    if locked is None:
-        return
-    changes = (
-        ("publisher", locked.publisher, current.publisher),
-        ("tenure", str(locked.tenure), str(current.tenure)),
-        ("signer", locked.signer.identity, current.signer.identity),
-        ("signer", locked.signer.issuer, current.signer.issuer),
-    )
-    for what, before, now in changes:
-        if before != now:
+    accepted = set(accept)
+    if "publisher" in accepted and current.signer.identity == current.publisher:
+        accepted.add("signer")  # a publisher that signs for itself: another one is another signer
+    for change, name, before, now in changes_of(locked, current) if locked is not None else ():
+        if change not in accepted:
             raise Untrusted(
                 LockCode.PUBLISHER,
-                f"The handlers of {line} came from the {what} {before}, this one comes from {now}.",
-                fix="If you expect this change, fetch it again with --accept-change.",
+                f"The handlers of {line} came from the {name} {before}, this one comes from {now}.",
+                fix=f"If you expect this change, fetch it again with --allow-{change}-change.",
             )
 
 
@@ -67,7 +77,7 @@ def check_not_older(verified: VerifiedProtocol, locked: LockedVersion | None, se
         raise Refused(
             LockCode.CONTRADICTED,
             f"The handler of leaf {max(missing)} is newer than that of leaf {verified.handler_index}, and was not shown.",
-            fix="If you want the older handler, fetch it again with --accept-change.",
+            fix="If you want the older handler, fetch it again with --allow-older-handler.",
         )
 
 

@@ -16,7 +16,7 @@ Step 6 takes the handlers that the log holds for a protocol, and the one of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ from treaty_consensus.log.merkle import leaf_hash, verify_inclusion
 from treaty_consensus.log.policy import WitnessRule
 from treaty_consensus.protocol import Card, ProtocolUri, check_document, parse_card, parse_protocol_uri
 from treaty_consensus.statement import Statement
-from treaty_io.codes import BundleCode, ClientDocumentCode, ClientStatusCode, PolicyCode, PublisherCode
+from treaty_io.codes import BundleCode, ClientDocumentCode, ClientStatusCode, LockCode, PolicyCode, PublisherCode
 from treaty_io.extras import naming_extras
 from treaty_io.network.did_documents import DidDocument
 
@@ -45,7 +45,7 @@ from .blobs import blob_of, check_bytes, trusted_root_of
 from .checkpoint import check_age, check_consistency, check_forward, cosigned_between, open_head
 from .completeness import MissedEpochs, RegistryAnswer, left_out
 from .contradiction import contradiction_error
-from .pins import check_not_older, check_pins, check_status, check_unchanged, lock_entry
+from .pins import Change, check_not_older, check_pins, check_status, check_unchanged, lock_entry
 from .records import Evidence, Logged, OfferedHandler, ProvenProtocol, VerifiedProtocol, is_status, needs_newer
 from .replay import replay
 from .steps import Step, taking
@@ -67,7 +67,7 @@ def check_registry(registry: TrustedRegistry, policy: Policy) -> None:
     with taking(Step.RESOLVE):
         if not policy.admits_registry(registry.name.origin):
             raise Refused(
-                PolicyCode.PUBLISHER,
+                PolicyCode.REFUSED,
                 f"The policy does not admit protocols of {registry.name.origin}.",
                 fix="Add it to `registries` in the policy.",
             )
@@ -190,11 +190,20 @@ def verify_card(bundle: Bundle, publish: Publish) -> Card | None:
 # (6) handler
 
 
-def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy) -> OfferedHandler:
-    """Return the handler for this runtime that the policy selects."""
+def select_handler(evidence: Evidence, uri: ProtocolUri, policy: Policy, pinned: LockedVersion | None = None) -> OfferedHandler:
+    """Return the handler for this runtime that the policy selects. `pinned`: of its handlers, only this one."""
     with taking(Step.HANDLER):
+        offered = offered_handlers(evidence, uri)
+        if pinned is not None:
+            offered = [handler for handler in offered if handler.body.wheel.sha256 == pinned.wheel]
+            if not offered:
+                raise Refused(
+                    LockCode.CONTRADICTED,
+                    f"treaty.lock pins the wheel {pinned.wheel} for {uri}, and the log shows no handler with it.",
+                    fix="Pin the handler that it has: treaty upgrade.",
+                )
         try:
-            return choose(offered_handlers(evidence, uri), policy, evidence.published(str(uri)).statement.author.text)
+            return choose(offered, policy, evidence.published(str(uri)).statement.author.text)
         except Refused as error:
             # Before the advice to allow a publisher: of a protocol that was taken back no handler runs anyway.
             check_current(newest_status(evidence, uri), str(uri))
@@ -274,6 +283,18 @@ def check_current(status: Status | Newer | None, subject: str) -> tuple[str, ...
     return (f"{subject} is deprecated by its publisher.{successor}",)
 
 
+def check_state(state: str | None, topic: str, policy: Policy) -> None:
+    """Check the state of a document in its topic. `state`: None if no decision names it. Raises `VerificationFailed`
+    (`policy.refused`)."""
+    if not policy.admits_state(state):
+        with taking(Step.STATUS):
+            raise Refused(
+                PolicyCode.REFUSED,
+                f"The document is {state or 'not decided'} in {topic or 'no topic'}; the policy asks for {policy.minimal_state}.",
+                fix=f"See what it lacks: treaty topic {topic or 'TOPIC'} --explain. Or lower `minimal_state` in policy.toml.",
+            )
+
+
 # (10) lock: the history is compared right after step 4, the handler after step 9
 
 
@@ -323,15 +344,21 @@ def check_kept(verified: VerifiedProtocol, seen: Sequence[SeenLeaf], key: LogKey
 
 
 def check_handler(
-    verified: VerifiedProtocol, uri: ProtocolUri, locked: LockedProtocol | None, seen: Iterable[SeenLeaf] = ()
+    verified: VerifiedProtocol,
+    uri: ProtocolUri,
+    locked: LockedProtocol | None,
+    seen: Iterable[SeenLeaf] = (),
+    accept: Collection[Change] = (),
 ) -> None:
     """Check that a handler comes from the publisher, tenure and signer in treaty.lock, and is not older than one that was seen.
 
     `locked`: the entry of the protocol, None without one. `seen`: the leaves about the protocol that earlier answers proved.
+    `accept`: changes that the owner accepts.
     """
     with taking(Step.LOCK):
-        check_unchanged(locked, lock_entry(verified), line_of(uri))
-        check_not_older(verified, locked.versions.get(uri.version) if locked is not None else None, seen)
+        check_unchanged(locked, lock_entry(verified), line_of(uri), accept)
+        if "handler" not in accept:
+            check_not_older(verified, locked.versions.get(uri.version) if locked is not None else None, seen)
 
 
 # Several steps in one call
@@ -369,22 +396,35 @@ def prove(
 
 
 def choose_handler(
-    bundle: Bundle, uri: ProtocolUri, evidence: Evidence, policy: Policy, *, expected_hash: str | None = None
+    bundle: Bundle,
+    uri: ProtocolUri,
+    evidence: Evidence,
+    policy: Policy,
+    *,
+    expected_hash: str | None = None,
+    pinned: LockedVersion | None = None,
 ) -> ProvenProtocol:
-    """Take steps 5 and 6. `expected_hash`: the hash of the document if the name was a hash, else None."""
+    """Take steps 5 and 6. `expected_hash`: the hash of the document if the name was a hash, else None. `pinned`: as
+    `select_handler`."""
     published, document = verify_document(bundle, uri, evidence, expected_hash)
     publish = published.body
     assert isinstance(publish, Publish)
     card = verify_card(bundle, publish)
-    handler, status = select_handler(evidence, uri, policy), newest_status(evidence, uri)
+    handler, status = select_handler(evidence, uri, policy, pinned), newest_status(evidence, uri)
     return ProvenProtocol(uri, publish, published.author.text, document, card, status, handler, evidence, bundle)
 
 
 def verify_bundle(
-    bundle: Bundle, uri: ProtocolUri, registry: TrustedRegistry, policy: Policy, *, now: int | None
+    bundle: Bundle,
+    uri: ProtocolUri,
+    registry: TrustedRegistry,
+    policy: Policy,
+    *,
+    now: int | None,
+    pinned: LockedVersion | None = None,
 ) -> ProvenProtocol:
     """Take steps 1 to 6 with stored bytes. Arguments and errors are those of `prove` and `choose_handler`."""
-    return choose_handler(bundle, uri, prove(bundle, registry, policy, now=now), policy)
+    return choose_handler(bundle, uri, prove(bundle, registry, policy, now=now), policy, pinned=pinned)
 
 
 def prove_document(bundle: Bundle, uri: ProtocolUri, evidence: Evidence) -> bytes:
@@ -419,6 +459,8 @@ def verify_handler(
             f"The decision on {decision.topic} is made under another constitution than the policy pins, so it does not count.",
         )
         decision = None
+    state = dict(decision.states).get(proven.publish.document.sha256) if isinstance(decision, Decision) else None
+    check_state(state, proven.publish.topic, policy)
     return VerifiedProtocol(
         uri=str(proven.uri),
         hash=proven.publish.document.sha256,
@@ -430,7 +472,7 @@ def verify_handler(
         tenure=offered.tenure,
         package=package,
         signer=signer,
-        election=dict(decision.states).get(proven.publish.document.sha256) if isinstance(decision, Decision) else None,
+        election=state,
         warnings=warnings,
         handler_index=offered.index,
         evidence=proven.evidence,
@@ -508,7 +550,7 @@ def newest_status(evidence: Evidence, uri: ProtocolUri, handler: Logged | None =
 def choose(offered: Iterable[OfferedHandler], policy: Policy, author: str = "") -> OfferedHandler:
     """Return the newest handler of the first publisher in the policy that has one for this runtime and did not take it back.
 
-    If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.publisher`), whose fix names
+    If all were taken back, return the newest of them: step 9 refuses it. Raises `Refused` (`policy.refused`), whose fix names
     `author` where the author of the protocol is among the publishers: anybody may attach a handler.
     """
     admitted = [
@@ -525,7 +567,7 @@ def choose(offered: Iterable[OfferedHandler], policy: Policy, author: str = "") 
         return max(admitted, key=lambda handler: handler.index)  # taken back: step 9 refuses it and names its successor
     publishers = sorted({handler.publisher for handler in offered})
     raise Refused(
-        PolicyCode.PUBLISHER,
+        PolicyCode.REFUSED,
         f"No publisher that the policy names has a handler for this runtime; {', '.join(publishers) or 'no publisher'} has.",
         fix="An election selects documents; you select publishers of code. Allow one that you trust: treaty policy allow "
         f"{author if author in publishers else 'DID'}",
