@@ -213,8 +213,7 @@ def parse_namespace(text: str) -> str:
 
 
 def owners_of(namespace: str) -> tuple[str, ...]:
-    """Return the DIDs whose namespace this is."""
-    # Both methods of a domain have one namespace, so the identity of either may be the owner's.
+    """Return the DIDs whose namespace this is. Both methods of a domain have one, so either identity may be the owner's."""
     return (namespace,) if namespace.startswith("did:") else (f"did:wba:{namespace}", f"did:web:{namespace}")
 
 

@@ -153,10 +153,9 @@ def parse_filename(filename: str) -> tuple[str, str]:
 def following(filename: str, count: int) -> list[tuple[str, str]]:
     """Return the next versions after that of a wheel, with their file names: post-releases, for the same protocol's version."""
     package, version, _ = filename.split("-", 2)
-    parsed = Version(version)
-    base = parsed.public.partition(".dev")[0].partition(".post")[0]
-    posts = [(parsed.post or 0) + step for step in range(1, count + 1)]
-    return [(f"{base}.post{post}", f"{package}-{base}.post{post}-{TAG}.whl") for post in posts]
+    base, post = Version(version).public.partition(".dev")[0].partition(".post")[0], Version(version).post or 0
+    versions = [f"{base}.post{post + step}" for step in range(1, count + 1)]
+    return [(each, f"{package}-{each}-{TAG}.whl") for each in versions]
 
 
 def _check_file(path: str, content: bytes, package: str, dist_info: str) -> None:
