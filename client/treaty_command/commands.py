@@ -108,6 +108,7 @@ for _group, _commands in {
         "transcript": ("transcript:app", "Show a recorded session, or replay it to the byte.", ""),
     },
     "Check a registry": {
+        "evidence": ("evidence:evidence", "Write one file that shows who agreed on a protocol, and verify it.", _URI),
         "audit": ("audit:audit", "Mirror a log, check every rule, recompute every decision.", "--topic travel/hotel-booking"),
         "watch": ("watch:watch", "Follow a log, and tell what it has in your name.", "--once"),
         "equivocation": ("equivocation:equivocation", "Check a proof that a log signed two histories.", "equivocation.json"),

@@ -25,6 +25,7 @@ from treaty_io.home import default_home
 
 from .context import Options, run
 from .elected import elected, names_topic, topic_views, why
+from .evidence import verify_evidence
 from .locking import accepted
 from .output import Output
 from .values import Name, Publishers, Uri
@@ -164,10 +165,13 @@ def verify(subject: Uri, /, *, publisher: Publishers = (), options: Options = Op
     Parameters
     ----------
     subject
-        A folder that `treaty fetch --output` wrote, or a protocol's URI.
+        A folder that `treaty fetch --output` wrote, a file of `treaty evidence`, or a protocol's URI.
     """
     policy = options.policy(*publisher)
     folder = Path(subject)
+    if folder.is_file():
+        verify_evidence(folder, options)
+        return
     if folder.is_dir():
         verified = verify_directory(folder, options.registries, policy)
         age = f"offline, by proofs that are {verified.age(int(time.time()))} s old; a folder cannot show later events"

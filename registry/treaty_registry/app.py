@@ -58,6 +58,7 @@ _READS: list[HTTPRouteHandler] = [
     protocols.search,
     protocols.versions,
     protocols.version,
+    protocols.evidence,
     names.by_hash,
     names.resolve,
     mcp.speak,

@@ -212,7 +212,8 @@ CAPS = {
     "bundles.md": [
         ("not necessarily canonical, at most {}, with these members", bundle.MAX_BUNDLE),
         ("…]}, …], 1 to {}, ascending", bundle.MAX_LEAVES),
-        ('"blobs": {HEX: B64, …}} at most {}, each', bundle.MAX_BLOBS),
+        ('"blobs": {HEX: B64, …}, at most {}, each', bundle.MAX_BLOBS),
+        ("of URI/evidence.bundle: at most {}, ascending", bundle.MAX_REPORTS),
         ("asked for with since=SIZE; at most {} ", bundle.MAX_CONSISTENCY),
         ("`max_age` ago, and at most {} seconds ahead", checkpoint.CLOCK_SKEW),
         ("its handlers (at most {}:", queries.MAX_HANDLERS),

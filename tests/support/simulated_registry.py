@@ -335,7 +335,7 @@ class SimulatedRegistry:
         digests |= {decision.transcript.sha256 for _, decision in decisions[-1:]} | {canonical.hex_digest(self.trusted_root)}
         blobs = {digest: self.blobs[digest] for digest in sorted(digests - self.withdrawn)}
         consistency = None if since is None else self._consistency(since)
-        return Bundle(self.checkpoint(), leaves, blobs, **name, consistency=consistency).encode()
+        return Bundle(self.checkpoint(), leaves, blobs, name.get("uri", ""), name.get("topic", ""), consistency).encode()
 
     def _rests_on(self, index: int, grant: kinds.Grant, entries: list[tuple[int, Statement]]) -> bool:
         """Whether it is the newest grant of its pair, in the log or before a publish by the guest."""

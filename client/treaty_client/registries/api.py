@@ -271,6 +271,10 @@ class RegistryClient:
         """Return a protocol's bundle. `since`: the size of the checkpoint with which to prove consistency."""
         return await self._send("GET", uri.path + ".bundle", limit=MAX_BUNDLE, params=_since(since))
 
+    async def evidence(self, uri: ProtocolUri) -> bytes:
+        """Return a protocol's bundle with the reports of agents that agreed on it."""
+        return await self._send("GET", f"{uri.path}/evidence.bundle", limit=MAX_BUNDLE)
+
     async def resolve(self, name: str) -> tuple[Match, ...]:
         """Return the protocols that a hash, a foreign URI or another ecosystem's name may mean here."""
         return (await self._json("/resolve", _Matches, {"uri": name})).matches

@@ -6,7 +6,8 @@
      "checkpoint": NOTE,                                            a signed checkpoint of the log
      "consistency": [B64(hash), …],                                 from the size that was asked for; absent if none was
      "leaves": [{"index": N, "leaf": B64, "proof": [B64(hash), …]}, …],      ascending from leaf 0; inclusion proofs
-     "blobs": {HEX: B64, …}}                                        bytes that the leaves name, never wheels
+     "blobs": {HEX: B64, …},                                        bytes that the leaves name, never wheels
+     "reports": [{"index": N, "leaf": B64, "proof": [B64(hash), …]}, …]}     of agents that agreed on it; absent if not asked for
 
 A blob that was withdrawn is absent. Parsing verifies nothing, not even that a blob has the hash of its name: numbered steps of
 the verification do.
@@ -35,6 +36,7 @@ MEDIA_TYPE = "application/vnd.treaty.bundle.v1+json"
 MAX_BUNDLE = 16 * 1024 * 1024
 MAX_LEAVES = 1024
 MAX_BLOBS = 256
+MAX_REPORTS = 256
 MAX_HANDLERS = 64
 """Handlers of a protocol in its bundle."""
 MAX_TOPIC_PROTOCOLS = 64
@@ -55,7 +57,8 @@ class BundledLeaf:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A parsed bundle. One of `uri` and `topic` is "". `consistency` is None if it was not asked for."""
+    """A parsed bundle. One of `uri` and `topic` is "". `consistency` is None if it was not asked for. `reports`: leaves beside
+    those that prove the protocol."""
 
     checkpoint: bytes
     leaves: tuple[BundledLeaf, ...]
@@ -63,20 +66,20 @@ class Bundle:
     uri: str = ""
     topic: str = ""
     consistency: tuple[bytes, ...] | None = None
+    reports: tuple[BundledLeaf, ...] = ()
 
     def encode(self) -> bytes:
         """Return the bundle as canonical JSON; the inverse of `parse_bundle`."""
         value: dict[str, object] = {
             "checkpoint": self.checkpoint.decode("utf-8"),
-            "leaves": [
-                {"index": leaf.index, "leaf": canonical.b64encode(leaf.leaf), "proof": _encode_hashes(leaf.proof)}
-                for leaf in self.leaves
-            ],
+            "leaves": [*map(_encode_leaf, self.leaves)],
             "blobs": {digest: canonical.b64encode(data) for digest, data in self.blobs.items()},
         }
         value |= {"uri": self.uri} if self.uri else {"topic": self.topic}
         if self.consistency is not None:
             value["consistency"] = _encode_hashes(self.consistency)
+        if self.reports:
+            value["reports"] = [*map(_encode_leaf, self.reports)]
         return canonical.dumps(value)
 
 
@@ -94,6 +97,7 @@ class _File(msgspec.Struct, frozen=True):
     uri: str | msgspec.UnsetType = msgspec.UNSET
     topic: str | msgspec.UnsetType = msgspec.UNSET
     consistency: _Hashes | msgspec.UnsetType = msgspec.UNSET
+    reports: Annotated[tuple[_Leaf, ...], msgspec.Meta(max_length=MAX_REPORTS)] = ()
 
 
 def parse_bundle(data: bytes) -> Bundle:
@@ -109,14 +113,14 @@ def parse_bundle(data: bytes) -> Bundle:
         raise Malformed(BundleCode.FORM, "A bundle is of one protocol or of one topic.")
     if len(file.checkpoint) > MAX_NOTE_BYTES:
         raise TooLarge(NoteCode.FORM, f"A note has at most {MAX_NOTE_BYTES} bytes.")
-    leaves = tuple(
-        BundledLeaf(leaf.index, canonical.b64decode(leaf.leaf, limit=MAX_LEAF), _decode_hashes(leaf.proof))
-        for leaf in file.leaves
-    )
+    leaves = tuple(map(_decode_leaf, file.leaves))
     indexes = [leaf.index for leaf in leaves]
     # The replay needs the order of the log, and leaf 0 for the clock's key.
     if indexes != sorted(set(indexes)) or indexes[0] != 0:
         raise Malformed(BundleCode.FORM, "The leaves of a bundle begin with leaf 0, ascend, and occur once.")
+    reports = tuple(map(_decode_leaf, file.reports))
+    if [report.index for report in reports] != sorted({report.index for report in reports}):
+        raise Malformed(BundleCode.FORM, "The reports of a bundle ascend, and occur once.")
     return Bundle(
         file.checkpoint.encode("utf-8"),
         leaves,
@@ -124,7 +128,16 @@ def parse_bundle(data: bytes) -> Bundle:
         "" if file.uri is msgspec.UNSET else file.uri,
         "" if file.topic is msgspec.UNSET else file.topic,
         None if file.consistency is msgspec.UNSET else _decode_hashes(file.consistency),
+        reports,
     )
+
+
+def _encode_leaf(leaf: BundledLeaf) -> dict[str, object]:
+    return {"index": leaf.index, "leaf": canonical.b64encode(leaf.leaf), "proof": _encode_hashes(leaf.proof)}
+
+
+def _decode_leaf(leaf: _Leaf) -> BundledLeaf:
+    return BundledLeaf(leaf.index, canonical.b64decode(leaf.leaf, limit=MAX_LEAF), _decode_hashes(leaf.proof))
 
 
 def _encode_hashes(hashes: tuple[bytes, ...]) -> list[str]:

@@ -302,7 +302,8 @@ class BundleLeaf(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All proofs of a protocol (`uri`) or of a topic's candidates (`topic`) in one document. See `bundles`."""
+    """All proofs of a protocol (`uri`) or of a topic's candidates (`topic`) in one document. See `bundles`. `reports`: of the
+    agents that agreed on it, where they were asked for."""
 
     checkpoint: str
     leaves: list[BundleLeaf]
@@ -310,3 +311,4 @@ class Bundle(msgspec.Struct, frozen=True, omit_defaults=True):
     uri: str | None = None
     topic: str | None = None
     consistency: list[str] | None = None
+    reports: list[BundleLeaf] | None = None

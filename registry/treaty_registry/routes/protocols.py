@@ -142,3 +142,20 @@ async def version(
     if form == "bundle" and since is not None:
         return await views.bundle(path, parse_since(since))
     return await views.protocol(path, form)
+
+
+@get(
+    "/protocols/{namespace:str}/{name:str}/{version:str}/evidence.bundle",
+    summary="Who agreed on one version",
+    description=(
+        "The bundle of a version with the newest report of each agent that agreed on its document, at most 256, in `reports`. "
+        "`treaty verify FILE` checks it offline."
+    ),
+    operation_class=operation(sends={200: {BUNDLE: BUNDLE_BODY}}),
+    responses=answers(None, "The bundle with reports.", 404, *READ, media_type=BUNDLE),
+)
+async def evidence(
+    namespace: FromPath[str], name: FromPath[str], version: FromPath[str], views: NamedDependency[Views]
+) -> Representation:
+    """Return the evidence about a version."""
+    return await views.evidence(f"/protocols/{namespace}/{name}/{version}")

@@ -92,6 +92,14 @@ select uri from (
 ) chosen order by "group", place
 """
 
+# The newest report of each speaker: the others are counted in the transcript of the decision.
+_REPORTS = """
+select distinct index from speakers where topic = $1 and document = $2 and index < $3 order by index desc limit $4
+"""
+MAX_REPORTS = 256
+MAX_LEAVES = 1024
+"""A reader accepts no more leaves. Reports whose agents have too many identities are left out."""
+
 _SERVED = "select sha256 from blobs where sha256 = any($1) and withdrawn is null"
 
 
@@ -104,6 +112,7 @@ class Plan:
     topic: str | None = None
     leaves: set[int] = field(default_factory=set)
     blobs: list[str] = field(default_factory=list)
+    reports: list[int] | None = None
     subjects: set[str] = field(default_factory=set)
 
     @property
@@ -128,6 +137,30 @@ async def protocol_plan(registry: ReadableLog, head: Head, uri: str) -> Plan:
         await _add_publishes(connection, plan, [uri], handlers)
         await _add_statuses(connection, plan, [uri], handlers)
         await _add_foundation(connection, plan, row["topic"])
+    return plan
+
+
+async def evidence_plan(registry: ReadableLog, head: Head, uri: str) -> Plan:
+    """Plan the bundle of a version with the newest report of each agent that agreed on its document, and their identities. Raises
+    as `protocol_plan`."""
+    plan = await protocol_plan(registry, head, uri)
+    async with registry.pool.acquire() as connection:
+        row = await connection.fetchrow("select topic, document from protocols where uri = $1", uri)
+        assert row is not None, "it is planned"
+        indexes = [
+            each["index"] for each in await connection.fetch(_REPORTS, row["topic"], row["document"], head.size, MAX_REPORTS)
+        ]
+        leaves = await registry.leaves(indexes, head)
+        authors = {index: {did.text for did in statement.understand(leaves[index]).authors} for index in indexes}
+        identities = await connection.fetch(
+            "select did, index from identities where did = any($1) and index < $2", [*set().union(*authors.values())], head.size
+        )
+    plan.reports = []
+    for index in indexes:
+        own = {each["index"] for each in identities if each["did"] in authors[index]}
+        if len(plan.leaves | own) + len(plan.reports) < MAX_LEAVES:
+            plan.leaves |= own
+            plan.reports.append(index)
     return plan
 
 
@@ -163,20 +196,25 @@ async def assemble(registry: ReadableLog, plan: Plan) -> Bundle:
     """Make the bundle, without a consistency proof."""
     # Every reader needs the rotations before the checkpoint, to know by which keys it is signed.
     rotations = {term.since - 1 for term in registry.keys.below(plan.size).terms if term.since}
-    indexes = sorted(plan.leaves | rotations)
-    leaves = await registry.leaves(indexes, plan.head)
+    indexes, reports = sorted(plan.leaves | rotations), sorted(plan.reports or ())
+    leaves = await registry.leaves([*indexes, *reports], plan.head)
     # All proofs are at one head, so one checkpoint covers them.
-    proofs = await registry.inclusion(indexes, plan.head)
+    proofs = await registry.inclusion([*indexes, *reports], plan.head)
+
+    def bundled(index: int) -> BundleLeaf:
+        return BundleLeaf(index, b64encode(leaves[index]), [*map(b64encode, proofs[index])])
+
     contents = await asyncio.gather(*map(registry.blobs.get, plan.blobs))
     # A blob that was withdrawn meanwhile is absent, as if it had been withdrawn before.
     blobs = {digest: b64encode(data) for digest, data in zip(plan.blobs, contents, strict=True) if data is not None}
     blobs[hex_digest(registry.trusted_root)] = b64encode(registry.trusted_root)
     return Bundle(
         checkpoint=plan.head.note.decode(),
-        leaves=[BundleLeaf(index, b64encode(leaves[index]), [*map(b64encode, proofs[index])]) for index in indexes],
+        leaves=[*map(bundled, indexes)],
         blobs=blobs,
         uri=plan.uri,
         topic=plan.topic,
+        reports=None if plan.reports is None else [*map(bundled, reports)],
     )
 
 

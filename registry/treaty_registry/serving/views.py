@@ -44,7 +44,7 @@ from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
 from ..networks import sender
 from ..readable import Head, ReadableLog
 from ..storage.stored_leaf import restored
-from .bundles import Plan, assemble, protocol_plan, topic_plan
+from .bundles import Plan, assemble, evidence_plan, protocol_plan, topic_plan
 from .cache import ResponseCache
 from .feeds import ATOM, Feeds
 from .negotiation import Form
@@ -216,6 +216,11 @@ class Views:
         """Return the bundle of the version at `path`. Raises as `bundles.protocol_plan`."""
         uri = self.uri(path)
         return await self._bundle(path, since, lambda head: protocol_plan(self.registry, head, uri))
+
+    async def evidence(self, path: str) -> Representation:
+        """Return the bundle of the version at `path` with the reports of those that agreed on it. Raises as `bundle`."""
+        uri = self.uri(path)
+        return await self._bundle(f"{path}/evidence", None, lambda head: evidence_plan(self.registry, head, uri))
 
     async def topic(self, topic: str) -> Representation:
         """Return a topic's election. Raises as `topics.ElectionQueries.topic`."""

@@ -114,7 +114,7 @@ def view_topic(bundle: Bundle, topic: str, evidence: Evidence, constitution: str
         tuple(ranked),
         decision.consensus if decision else None,
         decision.epoch if decision else None,
-        _transcript(bundle, decision) if decision else None,
+        transcript_of(bundle, decision) if decision else None,
         evidence,
         tuple(reversed(taken_back)),
     )
@@ -174,7 +174,8 @@ def _check_dated(decision: Decision, evidence: Evidence) -> None:
         )
 
 
-def _transcript(bundle: Bundle, decision: Decision) -> bytes | None:
+def transcript_of(bundle: Bundle, decision: Decision) -> bytes | None:
+    """Return the transcript of a decision, or None where the bundle lacks it. Raises `Untrusted` (`decision.rule`)."""
     data = bundle.blobs.get(decision.transcript.sha256)
     # Absent is allowed: replaying the log gives the same bytes. Wrong bytes are not.
     if data is not None and hex_digest(data) != decision.transcript.sha256:
