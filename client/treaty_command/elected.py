@@ -65,9 +65,11 @@ def elected(topic: str, views: Sequence[TopicView]) -> tuple[TopicView, Sequence
 def why(verified: VerifiedProtocol, view: TopicView) -> tuple[dict[str, Any], list[str]]:
     """Return the decision that elects a fetched protocol, for `--json`, and for people with the votes."""
     label, topic = escape(parse_protocol_uri(verified.uri).label), escape(verified.topic)
-    bodies = [(entry, entry.statement.body) for entry in verified.evidence.statements]
+    # The stored proof of the protocol may be older than the decision; the answer about the topic is new.
+    newest = max((verified.evidence, view.evidence), key=lambda evidence: evidence.checkpoint.checkpoint.size)
+    bodies = [(entry, entry.statement.body) for entry in newest.statements]
     decisions = [(entry, body) for entry, body in bodies if isinstance(body, Decision) and body.topic == verified.topic]
-    if verified.election != "consensus":  # an epoch was closed between both answers
+    if newest is verified.evidence and verified.election != "consensus":  # an epoch was closed between both answers
         return {}, [f"[yellow]![/] {label} was the consensus of {topic}; a newer decision does not say so."]
     entry, body = decisions[-1]
     value = {"topic": verified.topic, "epoch": body.epoch, "statement": entry.statement.id, "index": entry.index}

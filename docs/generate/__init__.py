@@ -13,8 +13,9 @@ A part of the site alone holds a text of a person, for readers of the repository
     <!-- end -->
 
 A part is in the repository if a second implementation needs it as a contract, and a reviewer should see its change: codes,
-limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands, routes and Python
-names, and the tests of each rule and threat.
+limits, states, vectors, pictures. The others change with every name of the code: the lists of all commands and Python names.
+A long table that people look things up in is a file for programs, `lists/NAME.json` (`LISTS`), which its page shows with a
+field to filter it: the codes, the vectors, and the threats and rules with their tests.
 
 `python -m docs.generate` (`make docs`) writes the parts of the repository anew. `--check` changes nothing and fails when a page
 differs. Pages are the Markdown and SVG files of this repository's root and of docs/. `parts` imports all generators.
@@ -33,6 +34,12 @@ GENERATORS: dict[str, Callable[[], str]] = {}
 
 SITE: dict[str, Callable[[], str]] = {}
 """The generators of parts that only the site has."""
+
+SHOWN: dict[str, Callable[[], str]] = {}
+"""Generators of the site for parts of the repository that it shows in another form."""
+
+LISTS: dict[str, Callable[[], list[dict[str, object]]]] = {}
+"""The tables of the site that are files for programs, by name. Each row has the same members."""
 
 PART = re.compile(
     r"(?P<begin>^[ \t]*<!-- (?P<kind>generated|site): (?P<name>[\w-]+) -->\n)(?P<text>.*?)(?P<end>^[ \t]*<!-- end -->$)",
@@ -60,6 +67,14 @@ def present(name: str) -> str:
             if part["name"] == name:
                 return part["text"]
     raise DriftError(f"no page has a part {name}")
+
+
+def listed(name: str, folder: str) -> str:
+    """The place where a page of the site shows a table of `LISTS`: a link, to which the page's script adds the rows.
+
+    `folder`: that of all tables, as the page links it.
+    """
+    return f'<div data-list="{folder}/{name}.json"><a href="{folder}/{name}.json">{name}.json</a></div>'
 
 
 def matched_rows(row: re.Pattern[str], table: str) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from treaty_handoff import codes as handoff
 from treaty_io import codes as client
 from treaty_registry import codes as registry
 
-from . import GENERATORS
+from . import GENERATORS, LISTS, SHOWN, listed
 
 
 def all_codes() -> list[Code]:
@@ -32,4 +32,10 @@ def every_code() -> str:
     return "\n".join(parts)
 
 
+def _listed() -> list[dict[str, object]]:
+    return [{"code": code, "kinds": [kind.__name__ for kind in code.kinds], "meaning": code.meaning} for code in all_codes()]
+
+
 GENERATORS["codes"] = every_code
+LISTS["codes"] = _listed
+SHOWN["codes"] = lambda: listed("codes", "../lists")

@@ -1,9 +1,13 @@
-"""The commands of `treaty` and `treaty-registry`, and their environment variables."""
+"""The commands of `treaty` and `treaty-registry`.
+
+A command has one sentence, and so has an option of `treaty-registry`, which is set in files. `--help` has the rest.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import cache, reduce
+from collections.abc import Callable
+from functools import reduce
 from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
@@ -15,7 +19,6 @@ from treaty_registry.cli.commands import app as registry
 from treaty_registry.cli.options import Options as RegistryOptions
 
 from . import SITE
-from .limits import table
 
 _PROGRAMS: dict[str, tuple[App, Any]] = {"treaty": (client, ClientOptions), "treaty-registry": (registry, RegistryOptions)}
 _COMMON = "**Options of every command**"
@@ -26,18 +29,15 @@ _HOME = re.compile(r"\[default: /[^]]*/(\.treaty[\w-]*)\]")
 _GROUP = re.compile(r"^(\*\*[^*\n]+\*\*:)\n+((?:\* \[`.*\n)+)", re.MULTILINE)
 """A list of commands. Each one's section has its sentence."""
 _LINK = re.compile(r"\[`[^]]*`\]\([^)]*\)")
-_NOISE = re.compile(
-    r"^\*\*(?:Arguments|Parameters)\*\*:\n+|,? ?\*\[default: (?:False|\(\)|\"\"|None|0)\]\*|, --empty-[\w-]+(?=`)", re.MULTILINE
-)
-"""Headings that need no words, and defaults that the meaning tells."""
+_NOISE = re.compile(r"^\*\*(?:Arguments|Parameters)\*\*:\n+|, --empty-[\w-]+(?=`)", re.MULTILINE)
+"""Headings that need no words, and options that undo others."""
+_REST = re.compile(r"(?<=[^.]\.) (?=[A-Z`]).*|(?: \*\[(?:default|choices): [^]]*\]\*)+", re.DOTALL)
+"""Of a text the sentences after the first, and the lists of choices and defaults."""
 _VARIABLE = re.compile(r"\*\[env: (\w+)\]\*")
-_ITEM = re.compile(r"^\* `(?P<names>[^`]+)`: (?P<text>.*)$", re.MULTILINE)
 
 
-@cache
 def commands(program: str) -> str:
-    """All commands of a program, each with its help, and the options of every command once. Cached for `environment`, as it takes
-    a second."""
+    """All commands of a program, each with its help, and the options of every command once."""
     app, options = _PROGRAMS[program]
     if app is client:
         _describe_all(app, ())
@@ -46,7 +46,39 @@ def commands(program: str) -> str:
     note = "A command that lists some of them has only those.\n\n" if any(line in rest for line in common.splitlines()) else ""
     text = f"{own}\n{_COMMON}:\n\n{note}{common}\n\n### {rest}"
     text = _NOISE.sub("", _GROUP.sub(_in_one_line, _USAGE.sub(_with_example, text)))
-    return re.sub(r"\n{3,}", "\n\n", text).strip()
+    own, *others = re.split(r"\n(?=#{2,4} )", re.sub(r"\n{3,}", "\n\n", text.strip()))
+    items = _names if app is client else _meanings
+    return "\n\n".join((_shortened(own, _meanings), *(_shortened(section, items) for section in others)))
+
+
+def _shortened(section: str, items: Callable[[str], str]) -> str:
+    """A section with its example and its groups, and a sentence of its meaning. `items`: the form of arguments and options."""
+    parts, is_told = list[str](), False
+    for part in section.strip().split("\n\n"):
+        if part.startswith("* "):
+            parts.append(items(part))
+        elif part.startswith(("#", "Example: ", "**")):
+            parts.append(part)
+        elif not is_told:
+            parts.append(_sentence(part))
+            is_told = True
+    return "\n\n".join(parts)
+
+
+def _meanings(items: str) -> str:
+    return "\n".join(_sentence(item) for item in re.split(r"\n(?=\* )", items))
+
+
+def _names(items: str) -> str:
+    return "- " + ", ".join(f"`{name}`" for name in re.findall(r"^\* `([\w-]+)", items, re.MULTILINE))
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a text, and the environment variable that it names."""
+    variable, required = _VARIABLE.search(text), "**[required]**" in text
+    first = _REST.sub("", " ".join(text.replace("**[required]**", "").split())).rstrip()
+    first = _VARIABLE.sub("", first).rstrip()
+    return first + (" **[required]**" if required else "") + (f" {variable[0]}" if variable else "")
 
 
 def _markdown(app: App) -> str:
@@ -84,20 +116,9 @@ def _in_one_line(group: re.Match[str]) -> str:
     return f"{group[1]} {', '.join(_LINK.findall(group[2]))}\n"
 
 
-def environment() -> str:
-    """Each environment variable, and the option that it stands for. The option's command tells the meaning."""
-    found = dict[str, str]()
-    for text in map(commands, _PROGRAMS):
-        for item in _ITEM.finditer(text):
-            for variable in _VARIABLE.findall(item["text"]):
-                found.setdefault(variable, item["names"].split(",")[0].split(" ")[0])
-    return table(("variable", "option"), ((f"`{name}`", f"`{option}`") for name, option in sorted(found.items())))
-
-
 SITE.update(
     {
         "commands-treaty": lambda: commands("treaty"),
         "commands-registry": lambda: commands("treaty-registry"),
-        "environment": environment,
     }
 )

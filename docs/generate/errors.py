@@ -1,12 +1,8 @@
-"""The tables of errors that application code meets: docs/guides/errors.md."""
+"""The table of errors that application code meets: docs/guides/errors.md."""
 
 from __future__ import annotations
 
-import inspect
-
-from treaty_consensus import errors
 from treaty_consensus.codes import Code
-from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_io.codes import (
     AgentCode,
     AuthenticationCode,
@@ -47,16 +43,4 @@ def advice() -> str:
     return table(("code", "do"), ((f"`{code}`", does) for code, does in sorted(_ADVICE.items())))
 
 
-def families() -> str:
-    """The table of families."""
-    lines = ["| family | it means | repeat |", "|---|---|---|"]
-    classes: list[type[TreatyError]] = [Unavailable]
-    classes += [found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, TreatyError)]
-    for kind in dict.fromkeys(found for found in classes if found is not TreatyError):
-        summary = " ".join((inspect.getdoc(kind) or "").split())
-        lines.append(f"| `{kind.__name__}` | {summary} | {'yes' if kind is Unavailable else 'no'} |")
-    return "\n".join(lines)
-
-
 GENERATORS["error-advice"] = advice
-GENERATORS["error-families"] = families

@@ -9,15 +9,14 @@ from pathlib import Path
 from . import (
     GENERATORS,
     PART,
+    SHOWN,
     SITE,
     DriftError,
     codes,
     commands,
     configuration,
-    decisions,
     diagrams,
     errors,
-    http_api,
     interfaces,
     limits,
     overview,
@@ -33,10 +32,8 @@ MODULES = (
     codes,
     commands,
     configuration,
-    decisions,
     diagrams,
     errors,
-    http_api,
     interfaces,
     limits,
     overview,
@@ -73,7 +70,7 @@ def renewed() -> dict[Path, str]:
 
 def completed(text: str) -> str:
     """The text of a page as the site has it."""
-    return _written(text, "site", SITE)
+    return _written(_written(text, "site", SITE), "generated", SHOWN)
 
 
 def drifted() -> list[Path]:
@@ -83,6 +80,10 @@ def drifted() -> list[Path]:
 
 def _written(text: str, kind: str, generators: Mapping[str, Callable[[], str]]) -> str:
     def write(part: re.Match[str]) -> str:
-        return part["begin"] + generators[part["name"]]().strip("\n") + "\n" + part["end"] if part["kind"] == kind else part[0]
+        return (
+            part["begin"] + generators[part["name"]]().strip("\n") + "\n" + part["end"]
+            if part["kind"] == kind and part["name"] in generators
+            else part[0]
+        )
 
     return PART.sub(write, text)

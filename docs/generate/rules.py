@@ -1,4 +1,5 @@
-"""The rules of docs/specification/conformance.md: a person writes number, keyword and rule in a list, the site adds the tests.
+"""The rules of docs/specification/conformance.md: a person writes number, keyword and rule in a list, the list of
+the site adds the tests.
 
 A test carries the numbers of its rules in its name: `test_000_18_…`, `test_000_33_and_34_…`, `test_001_09_to_12_…`.
 """
@@ -9,7 +10,7 @@ import re
 from functools import partial
 from typing import NamedTuple
 
-from . import SITE, matched_rows, present
+from . import LISTS, SITE, listed, matched_rows, present
 from .suite import Test, all_tests
 
 SOURCES = {"000": 66, "001": 33, "002": 24, "003": 75, "004": 38, "005": 20}
@@ -48,12 +49,13 @@ def _holding(source: str, number: int) -> tuple[Test, ...]:
     return tuple(test for test in all_tests() if (source, number) in rules_of(test.name))
 
 
-def _table(source: str) -> str:
-    lines = ["| number | | rule | held by |", "|---|---|---|---|"]
-    for row in rows(source):
-        lines.append(f"| {row.number} | {row.keyword} | {row.rule} | {', '.join(map(str, row.tests))} |")
-    return "\n".join(lines)
+def _listed(source: str) -> list[dict[str, object]]:
+    return [
+        {"number": number, "keyword": keyword, "rule": rule, "tests": [f"{test.path}::{test.name}" for test in tests]}
+        for number, keyword, rule, tests in rows(source)
+    ]
 
 
 for _source in SOURCES:
-    SITE[f"rules-{_source}"] = partial(_table, _source)
+    LISTS[f"rules-{_source}"] = partial(_listed, _source)
+    SITE[f"rules-{_source}"] = partial(listed, f"rules-{_source}", "../lists")

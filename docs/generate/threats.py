@@ -1,4 +1,4 @@
-"""The tables of SECURITY.md: a person writes number, threat and answer, the site adds the tests.
+"""The threats of SECURITY.md: a person writes number, threat and answer, the list of the site adds the tests.
 
 A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Numbers are never used for another threat.
 """
@@ -6,30 +6,29 @@ A test says which threats it covers with `@pytest.mark.threat(NUMBER, …)`. Num
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import NamedTuple
 
-from . import SITE, matched_rows, present
+from . import LISTS, SITE, listed, matched_rows, present
 from .suite import Test, all_tests
-
-SECTIONS = ("log", "registry-lies", "publishers", "handlers", "registry", "pages", "peers")
 
 _ROW = re.compile(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 class ThreatRow(NamedTuple):
-    """A threat, the answer to it, and the tests that cover it."""
+    """A threat, the answer to it, and the tests that cover it. `part`: the heading above it."""
 
     number: int
+    part: str
     threat: str
     answer: str
     tests: tuple[Test, ...]
 
 
-def rows(section: str) -> list[ThreatRow]:
-    """The threats of a section of SECURITY.md."""
-    found = matched_rows(_ROW, present(f"threats-{section}"))
-    return [ThreatRow(int(number), threat, answer, covering(int(number))) for number, threat, answer in found]
+def rows() -> list[ThreatRow]:
+    """The threats of SECURITY.md."""
+    parts = (part.partition("\n") for part in present("threats").split("### ")[1:])
+    found = [(heading, row) for heading, _, table in parts for row in matched_rows(_ROW, table)]
+    return [ThreatRow(int(number), part, threat, answer, covering(int(number))) for part, (number, threat, answer) in found]
 
 
 def covering(number: int) -> tuple[Test, ...]:
@@ -39,12 +38,18 @@ def covering(number: int) -> tuple[Test, ...]:
     )
 
 
-def _table(section: str) -> str:
-    lines = ["| | threat | answer | tests |", "|---|---|---|---|"]
-    for row in rows(section):
-        lines.append(f"| {row.number} | {row.threat} | {row.answer} | {', '.join(map(str, row.tests))} |")
-    return "\n".join(lines)
+def _listed() -> list[dict[str, object]]:
+    return [
+        {
+            "number": number,
+            "part": part,
+            "threat": threat,
+            "answer": answer,
+            "tests": [f"{test.path}::{test.name}" for test in tests],
+        }
+        for number, part, threat, answer, tests in rows()
+    ]
 
 
-for _section in SECTIONS:
-    SITE[f"threats-{_section}"] = partial(_table, _section)
+LISTS["threats"] = _listed
+SITE["threats"] = lambda: listed("threats", "lists")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from . import GENERATORS, ROOT, DriftError
+from . import GENERATORS, LISTS, ROOT, SHOWN, DriftError, listed
 from .limits import table
 
 FOLDER = ROOT / "tests" / "vectors"
@@ -76,4 +76,11 @@ def _links(row: VectorRow) -> str:
     return ", ".join(f"[`{path.name}`](../../{path.relative_to(ROOT).as_posix()})" for path in row.files)
 
 
-GENERATORS.update({f"vectors-{page}": partial(section, page) for page in load()})
+def _listed(page: str) -> list[dict[str, object]]:
+    return [{"file": [f"vectors/{name(path)}" for path in row.files], "content": row.holds} for row in load()[page].rows]
+
+
+for _page in load():
+    GENERATORS[f"vectors-{_page}"] = partial(section, _page)
+    SHOWN[f"vectors-{_page}"] = partial(listed, f"vectors-{_page}", "../lists")
+    LISTS[f"vectors-{_page}"] = partial(_listed, _page)

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from sphinx.application import Sphinx
 
 from .search import index
-from .staging import ROOT, stage, write_vectors
+from .staging import ROOT, stage, write_lists, write_vectors
 
 ARCHIVE = ROOT / "registry" / "treaty_registry" / "site.zip"
 """Where `make site` puts the site: beside the code that serves it, so that a wheel carries it."""
@@ -46,6 +46,7 @@ def build(archive: Path = ARCHIVE) -> bool:
         sources.mkdir()
         stage(sources)
         write_vectors(kept)
+        write_lists(kept)
         digest = _digest(sources, kept, Path(__file__).parent, PAGES)
         if _comment(archive) == digest:
             return False

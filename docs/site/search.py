@@ -38,7 +38,7 @@ _IN_HEADING, _IN_TITLE = 10, 3
 """A word of the heading counts as so many of the text, and a word of the page's title."""
 _FURTHER = {
     **dict.fromkeys(("specification", "reference", "glossary.html"), 0.7),
-    **dict.fromkeys(("decisions", "bench", "changelog.html", "contributing.html"), 0.5),
+    "changelog.html": 0.5,
 }
 """The weight of pages that a reader needs after a guide, by the beginning of their addresses."""
 _SATURATION, _LENGTH = 1.2, 0.6

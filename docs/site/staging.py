@@ -1,21 +1,22 @@
 """Lay the Markdown of the repository out as the site has it, with links that follow.
 
 No page is copied in the repository. The parts that only the site has are written into their pages (`docs.generate.SITE`). A page
-of docs/ keeps its place: docs/glossary.md is glossary.html. A README is the index of its folder. Each other file that a page
-links is under files/: Markdown as a page, all else as it is. A linked folder is a page that lists its files. A picture of
-`<picture>`, which is HTML, is below `EXTRA`, and the site has it as it is. Test vectors are below vectors/, at addresses that
-last, whether a page links them or not.
+of docs/ keeps its place: docs/glossary.md is glossary.html. A README of docs/ is the index of its folder. Other READMEs, and
+pages for those who change Treaty, are of the repository alone: a link to one is its text. Each other file that a page links is
+under files/, as it is. A linked folder is a page that lists its files. A picture of `<picture>`, which is HTML, is below `EXTRA`,
+and the site has it as it is. Test vectors are below vectors/, at addresses that last, whether a page links them or not.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from docs.generate import vectors
+from docs.generate import LISTS, vectors
 from docs.generate.parts import completed
 
 ROOT = Path(__file__).parents[2]
@@ -24,17 +25,24 @@ HOME = Path(__file__).with_name("index.md")
 _PATTERNS = (
     "*.md",
     "docs/*.md",
-    "docs/decisions/*.md",
     "docs/guides/*.md",
     "docs/quickstarts/*.md",
     "docs/reference/*.md",
     "docs/specification/*.md",
-    "bench/README.md",
-    "protocols/*/README.md",
 )
+_OF_REPOSITORY = (
+    *(ROOT / name for name in ("CONTRIBUTING.md", "bench", "docs/decisions")),
+    *(
+        ROOT / "docs" / "specification" / name
+        for name in ("election-bound.md", "election-v2.md", "home-caches.md", "language-model.md")
+    ),
+)
+"""Pages and folders for those who change Treaty: decisions, measurements, a proof, a former rule, private files, and
+the requests to a model."""
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^()\s#]*)(?P<anchor>#[^()\s]*)?(?P<after>\))")
+_NAMED = re.compile(r"\[(?P<text>[^\[\]]*)\]\((?P<target>[^()\s#]+)(?:#[^()\s]*)?\)")
 _SOURCE = re.compile(r'(?P<before>\b(?:src|srcset)=")(?P<target>[^"\s:]+)(?P<after>")')
 EXTRA = "extra"
 """The folder of the files that no Markdown names, so that Sphinx has to be told of them."""
@@ -55,27 +63,29 @@ def _vectors() -> frozenset[Path]:
 @cache
 def pages() -> frozenset[Path]:
     """Return the pages that the site always has."""
-    return frozenset([HOME, *(path for pattern in _PATTERNS for path in ROOT.glob(pattern))])
+    return frozenset([HOME, *(path for pattern in _PATTERNS for path in ROOT.glob(pattern) if not _is_of_repository(path))])
+
+
+def _is_of_repository(path: Path) -> bool:
+    is_readme = path.name == "README.md" and not path.is_relative_to(ROOT / "docs")
+    return is_readme or any(path.is_relative_to(part) for part in _OF_REPOSITORY)
 
 
 def place(path: Path) -> str:
     """Return the path in the site of a file or folder of the repository. A folder's is that of the page that shows it."""
     if path.is_dir():
         readme = path / "README.md"
-        return place(readme) if readme.is_file() else f"files/{path.relative_to(ROOT).as_posix()}/index.md"
+        return place(readme) if readme in pages() else f"files/{path.relative_to(ROOT).as_posix()}/index.md"
     if path == HOME:
         return "index.md"
     parts = path.relative_to(ROOT).parts
     if path not in pages() and path.suffix not in (".svg", ".png"):
         # Any other Markdown is a part of something, such as a prompt or an example, and is shown as it is.
-        is_text = path.suffix == ".md" and not _is_page(path)
-        return "/".join(("files", *parts)) + (".txt" if is_text else "")
+        return "/".join(("files", *parts)) + (".txt" if path.suffix == ".md" else "")
     if parts[0] == "docs":
         parts = parts[1:]
     if len(parts) == 1:
         return parts[0].lower()
-    if parts[0] == "protocols" and parts[-1] == "README.md":
-        return f"protocols/{parts[1]}.md"
     return "/".join("index.md" if part == "README.md" else part for part in parts)
 
 
@@ -89,17 +99,17 @@ def stage(folder: Path) -> None:
             continue
         staged.add(path)
         target = folder / place(path)
-        if path.is_dir() and (path / "README.md").is_file():
+        if path.is_dir() and path / "README.md" in pages():
             waiting.append(path / "README.md")
         elif path.is_dir():
             _write(target, _ORPHAN + _listing(path))
             waiting += _files(path)
-        elif _is_page(path):
+        elif path in pages():
             text = completed(path.read_text(encoding="utf-8"))
             waiting += _linked(path, text)
             for picture in _pictures(path, text):
                 _copy(picture, folder / EXTRA / place(picture))
-            _write(target, ("" if path in pages() else _ORPHAN) + moved(path, text))
+            _write(target, moved(path, text))
         else:
             _copy(path, target)
 
@@ -111,12 +121,14 @@ def write_vectors(folder: Path) -> None:
     _write(folder / "vectors" / "index.json", vectors.index())
 
 
+def write_lists(folder: Path) -> None:
+    """Write the tables that are files for programs (`docs.generate.LISTS`) into the folder of the built site."""
+    for name, rows in LISTS.items():
+        _write(folder / "lists" / f"{name}.json", json.dumps(rows(), indent=1, ensure_ascii=False))
+
+
 def _vector_place(path: Path) -> str:
     return f"vectors/{vectors.name(path)}"
-
-
-def _is_page(path: Path) -> bool:
-    return path in pages() or (path.name == "README.md" and path.read_text(encoding="utf-8").startswith("# "))
 
 
 def moved(page: Path, text: str) -> str:
@@ -134,11 +146,15 @@ def _moved_line(page: Path, line: str) -> str:
             return f"{match['before']}{relative}{match['after']}{{.external}}"
         return f"{match['before']}/{place(target)}{match['anchor'] or ''}{match['after']}"
 
+    def unlink(match: re.Match[str]) -> str:
+        is_named = _is_relative(match["target"]) and _is_of_repository(_resolved(page, match["target"]))
+        return match["text"] if is_named else match[0]
+
     def show(match: re.Match[str]) -> str:
         picture = os.path.relpath(place(_resolved(page, match["target"])), Path(place(page)).parent)
         return f"{match['before']}{picture}{match['after']}"
 
-    return _outside_code(line, lambda part: _SOURCE.sub(show, _LINK.sub(follow, part)))
+    return _outside_code(line, lambda part: _SOURCE.sub(show, _LINK.sub(follow, _NAMED.sub(unlink, part))))
 
 
 def _pictures(page: Path, text: str) -> list[Path]:
@@ -154,7 +170,7 @@ def _linked(page: Path, text: str) -> list[Path]:
         if is_prose:
             targets = [match["target"] for match in _LINK.finditer(_CODE.sub(lambda code: "`" * len(code[0]), line))]
             files = [_resolved(page, target) for target in targets if _is_relative(target)]
-            found += [path for path in files if path not in _vectors()]
+            found += [path for path in files if path not in _vectors() and not _is_of_repository(path)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The alerts, the dashboard, the runbook and the list of metrics fit the metrics that a registry serves."""
+"""The alerts, the dashboard, and the runbook fit the metrics that a registry serves."""
 
 from __future__ import annotations
 
@@ -162,23 +162,22 @@ async def test_alerts_and_dashboard_name_metrics_that_exist(served: dict[str, tu
     assert named - set(served) == set()
 
 
-async def test_the_guide_lists_each_metric(served: dict[str, tuple[str, str]]) -> None:
-    guide = (ROOT / "docs" / "guides" / "observing.md").read_text()
-    listed = {name: (kind, about) for name, kind, about in re.findall(r"^\| `(treaty_\w+)` \| (\w+) \| (.*) \|$", guide, re.M)}
-    mine = {name: entry for name, entry in served.items() if name.startswith("treaty_") and not name.endswith("_created")}
-    assert listed == mine
+async def test_each_metric_says_its_meaning(served: dict[str, tuple[str, str]]) -> None:
+    mine = {name: about for name, (_, about) in served.items() if name.startswith("treaty_") and not name.endswith("_created")}
+    assert len(mine) > 40
+    assert [name for name, about in mine.items() if not about.endswith(".")] == []
 
 
 def test_each_alert_has_an_entry_in_the_runbook() -> None:
     runbook = (ROOT / "docs" / "guides" / "runbook.md").read_text()
+    provocations = (ROOT / "tests" / "game_day" / "provocations.md").read_text()
     entries = re.findall(r"^## (Treaty\w+)$", runbook, re.M)
     assert entries == [rule["alert"] for rule in rules()]
     for rule in rules():
         name, severity = rule["alert"], rule["labels"]["severity"]
         assert rule["annotations"]["runbook"] == f"docs/guides/runbook.md#{name.lower()}"
         assert f"## {name}\n\n*{severity.capitalize()}.*" in runbook
-        entry = runbook.partition(f"## {name}\n")[2].partition("\n## ")[0]
-        assert entry.count("\n\n*Provoke it:* ") == 1, name
+        assert provocations.count(f"\n- **{name}**: ") == 1, name
 
 
 @pytest.mark.deep

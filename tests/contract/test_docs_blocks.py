@@ -60,7 +60,6 @@ RUN = {
     ("docs/guides/operating.md", "sh"): (3, "unit/test_guide_operating.py"),
     ("docs/guides/profiles.md", "python"): (2, "unit/test_guide_profiles.py"),
     ("docs/guides/profiles.md", "toml"): (1, "unit/test_guide_profiles.py"),
-    ("docs/guides/serving-a-registry.md", "sh"): (1, "unit/test_guide_registry.py"),
     ("docs/guides/serving.md", "python"): (9, "unit/test_guide_serving.py"),
     ("docs/guides/serving.md", "sh"): (1, STORY),
     ("docs/guides/sigstore.md", "sh"): (1, "interop/test_sigstore_registry.py"),

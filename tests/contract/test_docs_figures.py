@@ -24,8 +24,7 @@ LIMITS = {
     "docs/specification/handler-packages.md": ("30 ms of processor", "take 30 seconds"),
     "docs/specification/http.md": ("2 s of processor", "times as large"),
     "docs/decisions/capacity-and-uploads.md": ("4 MB",),
-    "docs/decisions/shards.md": ("691 GB", "32 GB", "350 GB"),
-    "docs/guides/several-nodes.md": ("691 GB", "32 GB", "21 GB", "5.8 MB"),
+    "docs/decisions/shards.md": ("691 GB", "32 GB", "350 GB", "21 GB", "5.8 MB"),
 }
 """Such forms that are no measurement: bounds that the code has, a default of Linux, and sizes that follow from formats."""
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from cyclopts import App
-from docs.generate import ROOT, SITE, DriftError, __main__, decisions, rules, threats
+from docs.generate import LISTS, ROOT, SITE, DriftError, __main__, rules, threats
 from docs.generate.parts import completed, drifted, renewed
 from docs.generate.suite import all_tests
 
@@ -20,7 +20,6 @@ from treaty_command.commands import common_options
 from treaty_registry.cli.commands import app as treaty_registry
 
 SECURITY = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-CONFORMANCE = (ROOT / "docs/specification/conformance.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`([a-z_]+/test_\w+\.py)::(test_\w+)`")
 
 
@@ -71,10 +70,17 @@ def test_the_site_has_the_generated_part_in_place_of_the_text(monkeypatch: pytes
 def test_every_public_name_is_in_the_reference(package: ModuleType) -> None:
     page = completed((ROOT / f"docs/reference/{package.__name__.replace('_', '-')}.md").read_text(encoding="utf-8"))
     names = sorted(name for name in package.__all__ if not name.startswith("_"))
-    assert re.findall(r"^## `(\w+)`$", page, re.MULTILINE) == names
-    assert [
-        name for name in names if re.search(rf"^## `{name}`\n+(```.*?```\n+)?(##|<!--|\Z)", page, re.MULTILINE | re.DOTALL)
-    ] == []
+    lines = re.findall(r"^- `(?:async )?(\w+)[^`]*`: ?(.*)$", page, re.MULTILINE)
+    also = re.findall(r"`(\w+)`", page.partition("\nAlso, ")[2])
+    assert sorted([*(name for name, _ in lines), *also]) == names
+    assert [name for name, meaning in lines if not meaning] == []
+
+
+def test_a_class_has_its_methods_with_those_of_its_parts() -> None:
+    text = SITE["python-agent"]()
+    for call in ("connect(address, topic, ", "async serve(host, port, ", "async aclose()"):
+        assert re.search(rf"^- `Agent\(.*\n(?:  - .*\n)*  - `{re.escape(call)}", text, re.MULTILINE)
+    assert SITE["python-client"]().count("`async fetch(name") == 1
 
 
 @pytest.mark.parametrize(("program", "page_part"), [(treaty, "commands-treaty"), (treaty_registry, "commands-registry")])
@@ -89,11 +95,13 @@ def test_each_command_has_its_options_once_and_an_example() -> None:
     text = SITE["commands-treaty"]()
     assert [option for option in common_options() if len(re.findall(rf"^\* `--{option}\b", text, re.MULTILINE)) != 1] == []
     assert len(re.findall(r"^\* `--database", SITE["commands-registry"](), re.MULTILINE)) == 1
-    assert "`TREATY_HOME` | `--home`" in SITE["environment"]()
+    assert "*[env: TREATY_HOME]*" in text
     sections = re.split(r"^#{3,4} (?=treaty )", text, flags=re.MULTILINE)[1:]
     assert len(sections) > 40
     lacking = {section.partition("\n")[0] for section in sections if "\nExample: `treaty " not in section}
-    assert lacking == {f"treaty {name}" for name in ("conform", "identity", "policy", "transcript", "trust", "ucp", "withdraw")}
+    assert lacking == {
+        f"treaty {name}" for name in ("conform", "identity", "oci", "policy", "transcript", "trust", "ucp", "withdraw")
+    }
 
 
 @pytest.mark.parametrize("source", rules.SOURCES)
@@ -124,13 +132,8 @@ def test_a_row_of_another_form_is_not_lost(monkeypatch: pytest.MonkeyPatch, row:
         rules.rows("000")
 
 
-def test_every_page_of_the_decisions_is_in_their_index() -> None:
-    pages = {path.stem for path in decisions.INDEX.parent.glob("*.md")} - {"README"}
-    assert sorted(decisions.topics()) == sorted(pages)
-
-
 def test_every_threat_has_a_number_an_answer_and_a_test() -> None:
-    rows = [row for section in threats.SECTIONS for row in threats.rows(section)]
+    rows = threats.rows()
     numbers = [row.number for row in rows]
     assert len(numbers) == len(set(numbers)) > 100
     assert [row.number for row in rows if not row.tests] == []
@@ -146,15 +149,15 @@ def test_every_attack_that_is_tested_has_a_row() -> None:
 
 def test_every_test_that_a_page_names_exists() -> None:
     existing = {(test.path, test.name) for test in all_tests()}
-    for page in (SECURITY, CONFORMANCE):
-        references = NAMED.findall(page)
-        assert len(references) == page.count("::"), "a reference is written in another way"
-        assert set(references) <= existing
+    references = NAMED.findall(SECURITY)
+    assert len(references) == SECURITY.count("::"), "a reference is written in another way"
+    assert set(references) <= existing
 
 
-def test_the_site_lists_the_tests_of_each_threat_and_rule() -> None:
-    assert "`attack/test_tampered_wheel.py::test_a_changed_wheel_is_refused`" in completed(SECURITY)
-    assert "unit/test_meta_frame.py::test_000_01_" in completed(CONFORMANCE)
+def test_the_lists_of_the_site_have_the_tests_of_each_threat_and_rule() -> None:
+    assert "attack/test_tampered_wheel.py::test_a_changed_wheel_is_refused" in str(LISTS["threats"]()[0]["tests"])
+    assert "unit/test_meta_frame.py::test_000_01_" in str(LISTS["rules-000"]()[0]["tests"])
+    assert 'data-list="lists/threats.json"' in completed(SECURITY)
 
 
 def test_the_attacks_of_the_demo_are_marked() -> None:

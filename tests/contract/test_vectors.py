@@ -26,7 +26,7 @@ from treaty_handoff import Seal
 HTTP = ROOT / "tests" / "vectors" / "http" / "requests.json"
 PROJECTS = sorted(path for root in ("protocols", "examples") for path in (ROOT / root).rglob("vectors"))
 PAGES = sorted(path.stem for path in (ROOT / "docs" / "specification").glob("*.md"))
-WITHOUT = ("README", "compatibility", "conformance", "election-bound")
+WITHOUT = ("README", "compatibility", "conformance", "election-bound", "election-v2", "home-caches")
 """Pages that specify no format: the list of the others, the rules of the source documents with their tests, and a proof."""
 
 

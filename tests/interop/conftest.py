@@ -180,6 +180,18 @@ def go_log(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
+def go_oci(request: pytest.FixtureRequest) -> Path:
+    """The program of `go/oci`: a registry of containers in memory."""
+    return go_programs.build("oci", request.config.cache.mkdir("go"))
+
+
+@pytest.fixture(scope="session")
+def oras_python(environment: Environment) -> Path:
+    """An interpreter that has oras-py."""
+    return environment("oras", (HERE / "oras.lock").read_text(), sys.executable)
+
+
+@pytest.fixture(scope="session")
 def sigstore_go(request: pytest.FixtureRequest) -> Path:
     """Programs of `go/sigstore`: the two that sigstore-go itself has for examples, unchanged."""
     return go_programs.build("sigstore", request.config.cache.mkdir("go"))

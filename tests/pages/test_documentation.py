@@ -1,17 +1,23 @@
-"""The registry serves the documentation from an archive: right types, packed, revalidated, and no path leads out of it."""
+"""The registry serves the documentation from an archive: right types, packed, revalidated, and no path leads
+out of it. A browser shows its tables."""
 
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from docs.site.archive import pack
+from docs.site.staging import ROOT
+from playwright.async_api import Browser, Route
 from signers import ORIGIN
 
 from treaty_registry.app import create_app
+from treaty_registry.pages.renderer import CONTENT_SECURITY_POLICY
 from treaty_registry.registry import Registry
 
 FILES = {
@@ -146,3 +152,34 @@ async def test_a_registry_without_the_site_says_how_it_is_built(registry: Regist
 async def test_a_built_archive_may_change_while_it_is_served(api: httpx.AsyncClient, site: Path) -> None:
     site.write_bytes(b"broken")  # noqa: ASYNC240 (a test)
     assert (await api.get("/docs/glossary.html")).text == FILES["glossary.html"]
+
+
+LISTED = """<!DOCTYPE html><html lang="en" data-content_root="../"><title>x</title><script src="/docs/docs.js" defer></script>
+<details class="contents"></details><div data-list="../lists/x.json"><a href="../lists/x.json">x.json</a></div>"""
+
+
+async def test_a_table_for_programs_is_shown_and_filtered(browser: Browser) -> None:
+    rows = [
+        {"number": number, "threat": f"<b>a `step`</b> {number}", "tests": [f"vectors/{number}.json"]} for number in range(20)
+    ]
+    script = (ROOT / "docs/site/treaty/static/docs.js").read_text(encoding="utf-8")
+    bodies = {"/docs/a/x.html": LISTED, "/docs/docs.js": script, "/docs/lists/x.json": json.dumps(rows)}
+
+    async def answer(route: Route) -> None:
+        path = urlsplit(route.request.url).path
+        kind = {"html": "text/html", "js": "text/javascript", "json": "application/json"}[path.rpartition(".")[2]]
+        headers = {"content-type": kind, "content-security-policy": CONTENT_SECURITY_POLICY}
+        await route.fulfill(status=200 if path in bodies else 404, headers=headers, body=bodies.get(path, ""))
+
+    page = await browser.new_page()
+    await page.route("**/*", answer)
+    await page.goto("https://registry.example/docs/a/x.html")
+    shown = page.locator("tbody tr:visible")
+    await page.locator("tbody tr").nth(19).wait_for()
+    assert await page.locator("th").all_text_contents() == ["number", "threat", "tests"]
+    assert await shown.first.locator("td").nth(1).inner_text() == "<b>a step</b> 0"
+    assert await page.locator("tbody a").first.get_attribute("href") == "../vectors/0.json"
+    await page.get_by_label("Filter the rows").fill("STEP 17")
+    assert await shown.count() == 1 and await shown.locator("td").first.inner_text() == "17"
+    await page.get_by_label("Filter the rows").fill("")
+    assert await shown.count() == 20

@@ -23,7 +23,8 @@ from treaty_client.authoring.new_project import NewProtocol
 from treaty_client.protocols.project import load_project
 from treaty_consensus.errors import Conflict, Malformed
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("## From a class")[2].partition("## From an idea")[0]
 NEW = NewProtocol("shop", "commerce/shop")
 COMMAND = "from treaty_command.main import main; main()"
@@ -50,6 +51,14 @@ def test_the_guide_goes_from_a_class_to_an_answered_call(tmp_path: Path) -> None
     (tmp_path / "application.py").write_text(application)
     spoken = started(tmp_path, "application.py")
     assert spoken.stdout == "Hello, Ada.\n", spoken.stderr
+
+
+def test_the_class_that_the_readme_names_becomes_a_protocol(tmp_path: Path) -> None:
+    line = "treaty new ride --topic travel/taxi --from examples.taxi:Taxi"
+    assert f"\n{line}\n" in (ROOT / "README.md").read_text(encoding="utf-8")
+    taxi = load_class("examples.taxi:Taxi")
+    paths = asyncio.run(write_class_project(tmp_path / "ride", taxi, NewProtocol("ride", "travel/taxi")))
+    assert tmp_path / "ride" / "manifest.json" in paths
 
 
 class Line(TypedDict):

@@ -51,6 +51,13 @@ class Home:
 def consensus() -> SimulatedRegistry:
     """A log whose network elected `echo` 1.0 after three epochs of reports and votes. Version 2.0 has no handler."""
     registry = with_echo()
+    elect(registry)
+    registry.publish("2.0", document=b"# Echo\n\nThe text comes back twice.\n")
+    return registry
+
+
+def elect(registry: SimulatedRegistry) -> None:
+    """Let three agents report and vote for three epochs."""
     agents = [ALICE, *(domain_signer(f"{name}.example") for name in ("bravo", "charlie"))]
     for agent in agents[1:]:
         registry.add(identity_body(agent), OPERATOR)
@@ -62,8 +69,6 @@ def consensus() -> SimulatedRegistry:
         for agent in agents:
             registry.add(kinds.Ballot(TOPIC, epoch, ((document,),), registry.checkpoint().decode()), agent)
         registry.decide()
-    registry.publish("2.0", document=b"# Echo\n\nThe text comes back twice.\n")
-    return registry
 
 
 @pytest.fixture
@@ -76,6 +81,10 @@ async def server(tmp_path: Path) -> AsyncIterator[SocketRegistry]:
 
 @pytest.fixture
 async def home(server: SocketRegistry, tmp_path: Path) -> Home:
+    return await home_of(server, tmp_path)
+
+
+async def home_of(server: SocketRegistry, tmp_path: Path) -> Home:
     home = Home(server, tmp_path)
     await home.tells("trust", "add", str(NAME))
     await home.tells("policy", "allow", ALICE.did)
@@ -99,6 +108,17 @@ async def test_the_elected_protocol_is_fetched_with_its_proof(server: SocketRegi
     assert f"alice.example/echo 1.0 is the consensus of {TOPIC}: registry.example decided so in epoch 2, leaf {index}." in out
     assert "100.0 % of the votes accept it" in out
     assert "decision" not in await home.tells("fetch", uri_of())
+
+
+async def test_a_stored_proof_from_before_the_election_denies_nothing(server: SocketRegistry, tmp_path: Path) -> None:
+    server.registry = with_echo()
+    server.registry.now = int(time.time())
+    home = await home_of(server, tmp_path)
+    assert (await home.tells("fetch", uri_of()))["election"] is None
+    elect(server.registry)
+    fetched = await home.tells("fetch", TOPIC)
+    assert (fetched["uri"], fetched["decision"]["epoch"]) == (uri_of(), 2)
+    assert f"is the consensus of {TOPIC}: registry.example decided so in epoch 2" in (await home.runs("fetch", TOPIC))[1]
 
 
 async def test_another_admitted_publisher_serves_the_elected_document(server: SocketRegistry, home: Home, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Remember agreements: the peer, the protocol, and the code of negotiated protocols.
 
-The formats of agreements.json, flow-history.json and negotiated/HASH/ below HOME are in docs/specification/home.md. An agreement:
+docs/specification/home-caches.md has the formats of agreements.json, flow-history.json and negotiated/HASH/. An agreement:
 
     {"peer": "wss://shop.example/", "topic": "commerce/product-info", "did": "did:wba:shop.example", "hash": "5f2b…", …}
 

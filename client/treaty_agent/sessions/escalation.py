@@ -9,7 +9,7 @@ A responder asks about proposals that it considered, one question at a time and 
 In the flow profile only the initiator escalates: a negotiation without a common protocol, with rejected parameters, or at its
 limit. The answer is then the id (`anp:protocol:NAME:VERSION`) or the URI of the protocol to propose in one new negotiation.
 
-HOME/approved.json holds the SHA-256 of approved texts, newest first, at most 256 (docs/specification/home.md):
+HOME/approved.json holds the SHA-256 of approved texts, newest first, at most 256 (docs/specification/home-caches.md):
 
     {"approved": ["5f2b…"]}
 """

@@ -1,6 +1,6 @@
 """Keep the state of handlers between sessions, which `Persist` stores and `Opened` returns.
 
-The state is below HOME (docs/specification/home.md):
+The state is below HOME (docs/specification/home-caches.md):
 
     HOME/sessions/WHOSE/HEX(SHA-256(JCS([wheel digest, role, local DID, peer DID])))/HEX(key)      the value's bytes
 

@@ -4,7 +4,7 @@ A name is a URL, or the name of an agent to discover. The documents of discovery
 its documents are read again, and a new address is tried. The DID that answered first under a name is pinned;
 another one is refused, unless the application accepts it.
 
-The pins are in HOME/peers.json (docs/specification/home.md):
+The pins are in HOME/peers.json (docs/specification/home-caches.md):
 
     {"peers": [{"name": "wss://shop.example", "did": "did:wba:shop.example", "proved": true}, …]}
 

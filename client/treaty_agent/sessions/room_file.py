@@ -1,6 +1,6 @@
 """Keep the session of a shared role on disk, so that it survives a restart of its agent.
 
-The file is below HOME (docs/specification/home.md):
+The file is below HOME (docs/specification/home-caches.md):
 
     HOME/rooms/HEX(SHA-256(JCS([protocol URI, role, local DID])))/WHEEL.room      WHEEL: the digest of the handler's wheel
 

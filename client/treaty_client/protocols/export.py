@@ -23,10 +23,11 @@ from treaty_io.codes import DirectoryCode
 from ..policy import Policy
 from ..registries.bundle import MAX_BUNDLE, parse_bundle
 from ..registries.trust import TrustedRegistries, TrustedRegistry
+from .oci import read_layout
 from .store import Lockfile
 from .verification.completeness import RegistryAnswer
 from .verification.contradiction import said
-from .verification.records import VerifiedProtocol
+from .verification.records import ProvenProtocol, VerifiedProtocol
 from .verification.steps import Step, taking
 from .verification.ten_steps import check_kept, check_lock, read_bundle, verify_bundle, verify_handler
 
@@ -64,12 +65,7 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
     ask the result for its `age`. Raises `VerificationFailed`, and `NotFound` if a file is missing.
     """
     data = _read(folder / BUNDLE, MAX_BUNDLE)
-    with taking(Step.RESOLVE):
-        uri = parse_protocol_uri(parse_bundle(data).uri)
-        # Without `seen`, because consistency with newer checkpoints cannot be proved offline. The log's signature can.
-        registry = dataclasses.replace(registries.get(uri.origin), seen=None)
-    # No `now`: a folder is used long after it was written. Its age is in the result.
-    proven = verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, policy, now=None)
+    proven, registry = _prove(data, registries, policy)
     # The files beside the bundle are for other tools; they must be equal to the proven bytes.
     with taking(Step.DOCUMENT):
         _same(folder / DOCUMENT, proven.document)
@@ -79,7 +75,25 @@ def verify_directory(folder: Path, registries: TrustedRegistries, policy: Policy
     with taking(Step.ATTESTATION):
         _same(folder / f"{verified.package.filename}.sigstore.json", verified.attestation)
         _same(folder / TRUSTED_ROOT, verified.trusted_root)
-    return dataclasses.replace(verified, warnings=(*verified.warnings, *_newer(registries, registry, verified)))
+    return _with_newer(registries, registry, verified)
+
+
+def verify_layout(folder: Path, registries: TrustedRegistries, policy: Policy) -> VerifiedProtocol:
+    """Verify an OCI image layout that `oci.write_layout` wrote, as `verify_directory` does a folder. Raises as `oci.read_layout`
+    too."""
+    parts = read_layout(folder)
+    proven, registry = _prove(parts.bundle, registries, policy)
+    return _with_newer(registries, registry, verify_handler(proven, parts.wheel, policy, bundle=parts.bundle))
+
+
+def _prove(data: bytes, registries: TrustedRegistries, policy: Policy) -> tuple[ProvenProtocol, TrustedRegistry]:
+    """Take steps 1 to 6 with a bundle of a file."""
+    with taking(Step.RESOLVE):
+        uri = parse_protocol_uri(parse_bundle(data).uri)
+        # Without `seen`, because consistency with newer checkpoints cannot be proved offline. The log's signature can.
+        registry = dataclasses.replace(registries.get(uri.origin), seen=None)
+    # No `now`: a folder is used long after it was written. Its age is in the result.
+    return verify_bundle(read_bundle(data, uri=str(uri)), uri, registry, policy, now=None), registry
 
 
 def _check_free(folder: Path, verified: VerifiedProtocol) -> None:
@@ -97,14 +111,16 @@ def _check_free(folder: Path, verified: VerifiedProtocol) -> None:
     )
 
 
-def _newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> list[str]:
-    """Compare a folder with the leaves seen and the lock; return the newer leaves as sentences. Raises `VerificationFailed`."""
+def _with_newer(registries: TrustedRegistries, registry: TrustedRegistry, verified: VerifiedProtocol) -> VerifiedProtocol:
+    """Compare a protocol from files with the leaves seen and the lock, and add newer leaves as warnings. Raises
+    `VerificationFailed`."""
     with taking(Step.LOCK):
         entries = Lockfile(registries.home).read()
         check_lock(entries, registry.name.origin, verified.evidence, parse_protocol_uri(verified.uri), is_kept=True)
         seen = registries.memory.about(registry.name.origin, RegistryAnswer(verified.evidence, uri=verified.uri).subjects)
         newer = check_kept(verified, seen, registry.keys)
-    return [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]
+    sentences = [f"Since then, at leaf {leaf.index}, {said(leaf.statement)}." for leaf in newer]
+    return dataclasses.replace(verified, warnings=(*verified.warnings, *sentences))
 
 
 def _same(path: Path, proved: bytes) -> None:

@@ -14,7 +14,7 @@ What else differs stands where it is done: under that rule each document is a li
 principal until it has faded (`ballot.votes`), what every publisher withdrew is not named (`ballot.implied_ballots`), a new tenure
 changes nothing (`electorate`), and the heaviest topics are counted alone (`agenda`).
 
-Specification: `docs/specification/election.md`, "The rule before".
+Specification: `docs/specification/election-v2.md`.
 """
 
 from __future__ import annotations
