@@ -110,7 +110,7 @@ async def dialogue(name: str, size: str, way: Way) -> AsyncIterator[tuple[Wiring
     """Open the sessions of a protocol. Yield them, and the function that has them talk for one turn."""
     package, handler = _load(_FOLDERS[name])
     peers = {"aip": (HUB, BOB), "handoff": (HUB, BOB), "routing": (HUB, BOB, CAROL)}[name]
-    async with SandboxPool(size=0, isolation="none" if way == "plain worker" else "bubblewrap") as pool:
+    async with SandboxPool(size=0, levels=("none",) if way == "plain worker" else ("bubblewrap",)) as pool:
         sessions: dict[str, Handling] = {}
         for did in peers:
             others = [other for other in peers if other != did] if did == HUB else [HUB]

@@ -40,9 +40,9 @@ sys.path.append(str(REPOSITORY / "tests" / "support"))  # the handler with code 
 from sandboxed import sandboxed_product_info
 
 SESSIONS = 10_000
-BAR = 2048
+BAR = 500
 """MiB that ten thousand sessions may take."""
-SECONDS = 90
+SECONDS = 45
 """In which they should all be served once."""
 AT_ONCE = 4
 """Handshakes under way."""

@@ -30,6 +30,8 @@ from treaty_registry.telemetry.logs import LogLines
 if TYPE_CHECKING:
     from handoffs import World
 
+    from treaty_sandbox import Isolation
+
 settings.register_profile("treaty", deadline=None, max_examples=examples(100))  # a busy machine is no failure
 settings.load_profile("treaty")
 trust_no_authority()
@@ -113,6 +115,18 @@ def temporary_directory() -> Iterator[Path]:
     it is started by root, runs as another user."""
     with tempfile.TemporaryDirectory(prefix="treaty-") as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Isolation:
+    """The level of the sandbox of each pool that says none."""
+    from treaty_sandbox import SandboxPool  # here, because few tests need it
+
+    isolation: Isolation = request.param
+    defaults = SandboxPool.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "levels", (isolation,))
+    return isolation
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from treaty_io.identity import Identity as Identity
     from treaty_io.identity import ProvedPeer as ProvedPeer
     from treaty_io.network.hosts import Network as Network
-    from treaty_sandbox.bubblewrap import SandboxLimits as SandboxLimits
+    from treaty_sandbox.limits import SandboxLimits as SandboxLimits
     from treaty_sandbox.passivation import Passivation as Passivation
 
     from .agent import Agent as Agent
@@ -107,7 +107,7 @@ else:
             "treaty_io.errors": "PeerUnavailable RegistryUnavailable",
             "treaty_io.identity": "ClaimedPeer Identity ProvedPeer",
             "treaty_io.network.hosts": "Network",
-            "treaty_sandbox.bubblewrap": "SandboxLimits",
+            "treaty_sandbox.limits": "SandboxLimits",
             "treaty_sandbox.passivation": "Passivation",
         },
     )

@@ -33,7 +33,7 @@ from treaty_client.policy import Policy, load_policy
 from treaty_consensus.errors import Malformed, TooLarge, Unavailable
 from treaty_io.codes import ConfigCode
 from treaty_io.home import default_home
-from treaty_sandbox.bubblewrap import SandboxLimits
+from treaty_sandbox.limits import SandboxLimits
 from treaty_sandbox.passivation import Passivation
 
 from .sessions.flow_context import FlowSettings

@@ -4,7 +4,7 @@ An election elects the bytes of a document. It elects no code: a handler runs on
 
     publishers = ["did:wba:example.com"]
     max_age = 3600
-    isolation = "bubblewrap"
+    isolation = "process"
 
 docs/specification/home.md has all fields of HOME/policy.toml. All are optional. A policy without publishers runs nothing.
 """
@@ -29,8 +29,8 @@ from treaty_consensus.log.witness import MAX_COSIGNERS, Quorum
 from treaty_consensus.protocol import is_origin
 from treaty_io.base_url import parse_base_url
 from treaty_io.codes import PolicyCode
+from treaty_sandbox.isolation import DEFAULT_ISOLATION, Isolation
 
-Isolation = Literal["bubblewrap", "none"]
 Encryption = Literal["off", "preferred", "required"]
 LostMemory = Literal["warn", "refuse"]
 MinimalState = Literal["published", "candidate", "provisional", "consensus"]
@@ -50,7 +50,8 @@ class Policy:
     `resolve_publishers`: before a handler is kept, the publisher's keys in the log are compared with the DID document at its
     own host, except for a did:key. `accept_didwba`: take the older DIDWba header; an attacker who captures one can put it on
     any request to this host. `accept_secp256k1`: authenticate peers by keys of this curve, which older ANP agents have.
-    `isolation`: with "none" handlers run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
+    `isolation`: the weakest level of the sandbox that is accepted; the strongest that this machine has is used. With "none"
+    handlers may run unconfined, as this user. `witnesses`: the quorum that must have cosigned every
     checkpoint in use, of every registry; None for no witnesses. `mirrors`: by origin, the URLs that answer reads when the
     registry does not, in this order, at most 8 each. `copies`: a statement of this home is sent only to a registry that
     promises to have it in so many places besides the disk of its database, before its receipt. `constitutions`: by origin, the
@@ -76,7 +77,7 @@ class Policy:
     accept_secp256k1: bool = False
     send_didwba: bool = False
     encryption: Encryption = "off"
-    isolation: Isolation = "bubblewrap"
+    isolation: Isolation = DEFAULT_ISOLATION
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"
@@ -129,7 +130,8 @@ class Policy:
             )
         if self.max_age <= 0 or self.report_delay < 0 or self.isolation not in get_args(Isolation):
             raise Malformed(
-                PolicyCode.FILE, "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap or none."
+                PolicyCode.FILE,
+                "`max_age` and `report_delay` are numbers of seconds, `isolation` is bubblewrap, process or none.",
             )
         if not 0 <= self.copies <= 2 * MAX_PLACES:
             raise Malformed(PolicyCode.FILE, f"`copies` is a number of places, at most {2 * MAX_PLACES}.")
@@ -182,7 +184,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     accept_secp256k1: bool = False
     send_didwba: bool = False
     encryption: Encryption = "off"
-    isolation: Isolation = "bubblewrap"
+    isolation: Isolation = DEFAULT_ISOLATION
     max_age: int = DEFAULT_MAX_AGE
     resolve_publishers: bool = False
     lost_memory: LostMemory = "warn"

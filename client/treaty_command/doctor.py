@@ -174,16 +174,20 @@ def _publishers(policy: Policy) -> str:
 
 async def _start_worker(policy: Policy) -> str:
     from treaty_sandbox import SandboxPool  # here, as above
+    from treaty_sandbox.isolation import at_least
 
-    async with SandboxPool(size=1, isolation=policy.isolation) as pool:
+    async with SandboxPool(size=1, levels=at_least(policy.isolation)) as pool:
         await pool.warm()
+        used, lacks = pool.isolation, dict(pool.lacks)
+    here = "".join(f" {stronger} is not to be had: {lack.message}" for stronger, lack in lacks.items())
     if policy.isolation == "none":
+        risk = "run" if used == "none" else "would run, if no sandbox started,"
         raise Refused(
             PolicyCode.FILE,
-            'The policy says isolation = "none": handlers run as you, with your files and your network.',
-            fix='Remove that line from policy.toml, or say "bubblewrap".',
+            f'The policy says isolation = "none": handlers {risk} as you, with your files and your network.{here}',
+            fix=" ".join([*(lack.fix for lack in lacks.values()), "Remove that line from policy.toml."]),
         )
-    return "A worker starts, in bubblewrap."
+    return f"A worker starts, at the level {used}.{here}"
 
 
 def _fit(config: AgentConfig, here: int) -> str:

@@ -16,7 +16,7 @@ from treaty_client.protocols.store import Lockfile
 from treaty_client.protocols.verification.blobs import check_bytes
 from treaty_client.protocols.verification.ten_steps import newest_status, offered_handlers, verify_card, verify_document
 from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge
-from treaty_consensus.handler import Manifest, read_wheel
+from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.kinds import NEGATIVE_STATES, Decision, Newer, Publish, Status
 from treaty_consensus.printable import escaped
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
@@ -36,8 +36,9 @@ def info(uri: Annotated[Uri, Parameter(help="The protocol's URI.")], /, *, optio
             value["handlers"] = [
                 {"filename": each.body.filename, "publisher": each.publisher, "status": _state(each.status)} for each in handlers
             ]
-            manifest = await read_manifest(fetcher, parsed, answer)
-            if manifest is not None:
+            package = await read_package(fetcher, parsed, answer)
+            if package is not None:
+                manifest = package.manifest
                 value["roles"] = {role.name: sorted(role.calls) for role in manifest.roles.values()}
                 value["operations"] = {name: operation.kind.value for name, operation in manifest.operations.items()}
             return value
@@ -80,8 +81,8 @@ def _facts(uri: ProtocolUri, answer: ProvenAnswer) -> dict[str, Any]:
     }
 
 
-async def read_manifest(fetcher: Fetcher, uri: ProtocolUri, answer: ProvenAnswer) -> Manifest | None:
-    """Return the manifest of the newest handler that the publisher of a protocol attached, if there is one that can be read."""
+async def read_package(fetcher: Fetcher, uri: ProtocolUri, answer: ProvenAnswer) -> HandlerPackage | None:
+    """Return the package of the newest handler that the publisher of a protocol attached, if there is one that can be read."""
     author = answer.evidence.published(str(uri)).statement.author.text
     own = [handler.body for handler in offered_handlers(answer.evidence, uri) if handler.publisher == author]
     if not own:
@@ -89,7 +90,7 @@ async def read_manifest(fetcher: Fetcher, uri: ProtocolUri, answer: ProvenAnswer
     try:
         wheel = await fetcher.client(uri.origin).blob(own[-1].wheel)
         check_bytes(wheel, own[-1].wheel, "wheel")
-        return read_wheel(own[-1].filename, wheel).manifest
+        return read_wheel(own[-1].filename, wheel)
     except (Gone, NotFound, Malformed, Refused, TooLarge):  # withdrawn, or no handler: its publisher chose the bytes
         return None
 

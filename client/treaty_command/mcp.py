@@ -18,7 +18,7 @@ from treaty_io.extras import naming_extras
 from treaty_mcp.guard.pins import Pin
 
 from .context import Options, run
-from .info import read_manifest, read_published
+from .info import read_package, read_published
 from .values import Uri
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ async def _published(uri: str, options: Options) -> PublishedInterface:
     async with Fetcher(options.home, options.policy(), options.network) as fetcher:
         parsed = parse_protocol_uri(uri)
         answer, _ = await read_published(fetcher, parsed, options)
-        manifest = await read_manifest(fetcher, parsed, answer)
-    if manifest is None:
+        package = await read_package(fetcher, parsed, answer)
+    if package is None:
         raise NotFound(RpcCode.NOTHING, f"{uri} has no handler of its publisher, so it has no operations.")
-    return PublishedInterface(manifest)
+    return PublishedInterface(package.manifest)

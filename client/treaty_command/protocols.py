@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from msgspec import to_builtins
 from rich.markup import escape
 
 from treaty_client.policy import Policy
@@ -29,12 +30,12 @@ from .evidence import verify_evidence
 from .locking import accepted
 from .output import Output
 from .values import Name, Publishers, Uri
+from .verdicts import verdict_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from treaty_client.statements.publish import Published
-    from treaty_consensus.handler.comparison import OperationChange
 
 
 def publish(
@@ -74,14 +75,14 @@ def publish(
             steps = publisher.publish(project, namespace=namespace, allow_uncovered=allow_uncovered, dry_run=dry_run)
             async for step in steps:
                 options.output.say(f"  [green]✓[/] {step.what.replace('-', ' ')}  [dim]{escape(step.said)}[/]")
-                for line in _change_lines(step.changes):
-                    options.output.say(line)
+                for line in _compared_lines(step):
+                    options.output.say(f"      {line}")
                 done.append(step)
         return done
 
     steps = run(work())
     uri = steps[-1].uri
-    value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [dataclasses.asdict(step) for step in steps]}
+    value = {"uri": uri, "hash": project.protocol_hash, "dry_run": dry_run, "steps": [to_builtins(step) for step in steps]}
     lines = [f"[bold]{escape(uri)}[/]", f"hash {project.protocol_hash}"]
     if project.topic:
         # Now, while its publisher can still choose who will speak it.
@@ -90,12 +91,12 @@ def publish(
     options.output.result(value, *lines)
 
 
-def _change_lines(changes: Sequence[OperationChange]) -> Iterator[str]:
-    for change in changes:
-        is_removed = "  [red]breaking[/]" if change.change == "removed" else ""
-        yield f"      {escape(change.name)} {change.change}{is_removed}"
-        for fact in change.facts:
-            yield f"        {escape(printable(fact.text, 600))}{'  [red]breaking[/]' if fact.is_breaking else ''}"
+def _compared_lines(step: Published) -> Iterator[str]:
+    for change in step.changes:
+        yield f"{escape(change.name)} {change.change}"
+        yield from (f"  {escape(printable(fact, 600))}" for fact in change.facts)
+    if step.compatibility is not None:
+        yield from verdict_lines(step.compatibility)
 
 
 def fetch(

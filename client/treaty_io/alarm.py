@@ -14,17 +14,21 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from .shared_timer import SharedCall, SharedTimer
+
 
 class Alarm:
     """One due time. For one event loop. End it by `cancel`."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        """Set no time. `ring`: called once when the time is due; it may set another one."""
+    def __init__(self, ring: Callable[[], None], timer: SharedTimer | None = None) -> None:
+        """Set no time. `ring`: called once when the time is due; it may set another one. `timer`: to use in place of one of its
+        own."""
         self.ring = ring
         self._loop = asyncio.get_running_loop()
+        self._timers = timer or self._loop
         self._due = self._begins = math.inf
         self._held_until = -math.inf
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | SharedCall | None = None
 
     @property
     def is_held(self) -> bool:
@@ -59,7 +63,7 @@ class Alarm:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(max(self._due, self._held_until), self._look)
+        self._timer = self._timers.call_at(max(self._due, self._held_until), self._look)
 
     def _look(self) -> None:
         self._timer = None

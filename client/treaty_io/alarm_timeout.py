@@ -11,16 +11,17 @@ from types import TracebackType
 from typing import Self
 
 from .alarm import Alarm
+from .shared_timer import SharedTimer
 
 
 class AlarmTimeout:
     """`asyncio.timeout_at` that is late after a pause of this process. Use it as `async with`; it raises TimeoutError."""
 
-    def __init__(self, due: float) -> None:
-        """`due`: a time of the loop's clock, or `math.inf`."""
+    def __init__(self, due: float, timer: SharedTimer | None = None) -> None:
+        """`due`: a time of the loop's clock, or `math.inf`. `timer`: as in `Alarm`."""
         self._due = due
         self._timeout = asyncio.timeout(None)
-        self._alarm = Alarm(self._expire)
+        self._alarm = Alarm(self._expire, timer)
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()

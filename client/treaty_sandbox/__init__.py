@@ -4,11 +4,12 @@
     handler_session                 run the sessions of a loaded worker
     in_process                      run the sessions of packages without code, outside of any sandbox
     validation, schemas             check events, effects and values against the manifest
-    process, bubblewrap             start and end one worker process
+    process, strongest, levels      start and end one worker process at a level of isolation
     interpreter                     the files that a worker can see
     worker                          the program that runs inside the sandbox
     interface, runtime, passivation the sandbox as an agent uses it; idle sessions give their workers up
     vectors, recorder               replay recorded sessions, and record them
+    compatibility, vector_calls     compare two versions: schemas, and sessions of one with the other
     hostile, mutations              replay vectors with the messages of a hostile peer
 
 The usual path is `SandboxPool.load` → `Worker.open` → `HandlerSession.handle`.
@@ -21,13 +22,13 @@ from typing import TYPE_CHECKING
 from treaty_io.extras import lazy_names
 
 if TYPE_CHECKING:
-    from .bubblewrap import Isolation as Isolation
-    from .bubblewrap import SandboxLimits as SandboxLimits
     from .code_cache import CodeCache as CodeCache
     from .handler_session import HandlerSession as HandlerSession
     from .handler_session import Worker as Worker
     from .interface import LoadedHandler as LoadedHandler
     from .interface import LoadedSession as LoadedSession
+    from .isolation import Isolation as Isolation
+    from .limits import SandboxLimits as SandboxLimits
     from .pool import SandboxPool as SandboxPool
     from .vectors import Mismatch as Mismatch
     from .vectors import Vector as Vector
@@ -38,10 +39,11 @@ else:
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            ".bubblewrap": "Isolation SandboxLimits",
             ".code_cache": "CodeCache",
             ".handler_session": "HandlerSession Worker",
             ".interface": "LoadedHandler LoadedSession",
+            ".isolation": "Isolation",
+            ".limits": "SandboxLimits",
             ".pool": "SandboxPool",
             ".vectors": "Mismatch Vector parse_vector run_vectors",
         },

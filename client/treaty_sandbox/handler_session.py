@@ -17,8 +17,8 @@ from treaty_consensus.printable import printable
 from treaty_handler import Effect, Event, Value
 from treaty_io.codes import AgentCode, ClientHandlerCode, SandboxCode, SessionCode
 
-from .bubblewrap import SandboxLimits
 from .kept_session import KeptSession
+from .limits import SandboxLimits
 from .operation_schemas import Operations
 from .process import WorkerProcess
 from .schemas import measure

@@ -7,9 +7,10 @@
     /treaty                              `worker`, `treaty_handler` and `msgspec`, compiled
     /lib64/ld-linux-x86-64.so.2          the loader, where the interpreter looks for it
 
-It has no other files of the host: no installed package, no configuration of the host's Python (`_sysconfigdata`,
-`sitecustomize`), no `__pycache__`. It has no paths of the host either: code objects are named by the paths above, and a prefix or
-home folder that is compiled into the interpreter is overwritten in the copy.
+Beside it is `library`, the same modules in one file (`worker.library`). It has no other files of the host: no installed package,
+no configuration of the host's Python (`_sysconfigdata`, `sitecustomize`), no `__pycache__`. It has no paths of the host either:
+code objects are named by the paths above, and a prefix or home folder that is compiled into the interpreter is overwritten in the
+copy.
 
 Snapshots are in CACHE/treaty/interpreters/DIGEST; CACHE is $XDG_CACHE_HOME or ~/.cache. The digest covers the sources of a
 snapshot, so a new interpreter, upgraded system libraries or another version of Treaty make a new one. `contents.json` has the
@@ -47,15 +48,15 @@ from treaty_consensus.printable import printable
 from treaty_io.codes import SandboxCode
 from treaty_io.platforms import require_linux
 
-from .worker import framing
+from .worker import framing, library
 
 MAX_SNAPSHOTS = 8
 """The number of snapshots that are kept. Making another one removes the oldest."""
 
-_FORMAT = 1
+_FORMAT = 2
 # Starting an interpreter takes less than a second. An interpreter that hangs becomes an error, not a hanging agent.
 _PROBE_SECONDS = 60
-_CONTENTS = "contents.json"
+_CONTENTS, _LIBRARY = "contents.json", "library"
 # Files that a worker does not need, that are large, or that describe the host.
 _LEFT_OUT = frozenset(
     {
@@ -68,7 +69,8 @@ _LEFT_OUT_PREFIXES = ("_sysconfigdata", "config-")
 # Prints the files that the dynamic linker has mapped when a worker is ready for its first handler, one on each line.
 _PROBE = """
 import sys; sys.modules["_hashlib"] = None; sys.path += sys.argv[1:]
-from worker import template
+from worker import confinement, namespaces, process, template
+import mmap
 from worker.main import map_native_code
 map_native_code()
 import ctypes
@@ -166,7 +168,7 @@ def _make(folder: Path, name: str) -> Path:
     # In the same folder as the result: a rename is atomic only within one file system.
     work = Path(tempfile.mkdtemp(prefix=".making-", dir=folder))
     try:
-        _fill(work / "root")
+        library.write(work / _LIBRARY, _fill(work / "root"))
         # Last, after all files: it records their times of change.
         (work / _CONTENTS).write_text(json.dumps(_listed(work)))
         work.chmod(0o755)  # uid 65534 must read a snapshot of root; the folder above is closed to other users
@@ -177,27 +179,33 @@ def _make(folder: Path, name: str) -> Path:
     return folder / name / "root"
 
 
-def _fill(root: Path) -> None:
-    library, interpreter = _standard_library(), _interpreter()
-    inside = f"/python/{sys.platlibdir}/{library.name}"
+def _fill(root: Path) -> dict[str, tuple[str, bytes]]:
+    """Write the files of a snapshot. Return its modules, as `library.write` takes them."""
+    stdlib, interpreter = _standard_library(), _interpreter()
+    inside = f"/python/{sys.platlibdir}/{stdlib.name}"
+    folders = [(stdlib, inside, "")]
+    folders += [(package_folder(name), f"/treaty/{name}", f"{name}.") for name in ("worker", "treaty_handler", "msgspec")]
+    modules: dict[str, tuple[str, bytes]] = {}
     # Compiled here by the host's interpreter, because workers have no writable folder for a bytecode cache.
-    for module in _modules(library):
-        _compile(library / module, root, f"{inside}/{module}")
-    for name in ("worker", "treaty_handler", "msgspec"):
-        package = package_folder(name)
-        for module in _modules(package):
-            _compile(package / module, root, f"/treaty/{name}/{module}")
+    for folder, place, prefix in folders:
+        for module in _modules(folder):
+            if code := _compile(folder / module, f"{place}/{module}"):
+                compiled = f"{place}/{module}c"
+                _write_code(code, root / compiled.removeprefix("/"))
+                name = prefix + ".".join(module.with_suffix("").parts)
+                modules[name.removesuffix(".__init__")] = compiled, code
     _copy(interpreter, root, executable())
-    (root / "python" / sys.platlibdir / library.name / "lib-dynload").mkdir(parents=True, exist_ok=True)  # a landmark
+    (root / "python" / sys.platlibdir / stdlib.name / "lib-dynload").mkdir(parents=True, exist_ok=True)  # a landmark
     for path in _mapped():
-        if path.is_relative_to(library):
-            _copy(path, root, f"{inside}/{path.relative_to(library)}")
+        if path.is_relative_to(stdlib):
+            _copy(path, root, f"{inside}/{path.relative_to(stdlib)}")
         elif path.is_relative_to(package_folder("msgspec")):
             _copy(path, root, f"/treaty/msgspec/{path.name}")
         else:
             _copy(path, root, str(path) if path.name.startswith("ld-") else f"/python/lib/{path.name}")
     for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
         folder.chmod(0o755)
+    return modules
 
 
 def _mapped() -> list[Path]:
@@ -236,19 +244,21 @@ class _Loader(SourceFileLoader):
         """Write nothing."""
 
 
-def _compile(source: Path, root: Path, inside: str) -> None:
-    """Compile a module, name its code by its path inside, and write it as a file that needs no source."""
+def _compile(source: Path, inside: str) -> bytes:
+    """Compile a module, name its code by its path inside, and marshal it. Return nothing for a module that is broken."""
     try:
         code = _Loader("module", str(source)).get_code("module")
-    except SyntaxError:  # broken on purpose, such as test data of the standard library
-        return
+    except SyntaxError:  # on purpose, such as test data of the standard library
+        return b""
     assert code is not None
-    target = root / inside.removeprefix("/").removesuffix(".py")
-    target = target.with_name(target.name + ".pyc")
+    return marshal.dumps(_renamed(code, inside))
+
+
+def _write_code(code: bytes, target: Path) -> None:
+    """Write a module as a file that needs no source."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # PEP 552: zero flags, and no time and size of a source, because none is beside the file.
-    header = importlib.util.MAGIC_NUMBER + bytes(12)
-    target.write_bytes(header + marshal.dumps(_renamed(code, inside)))
+    target.write_bytes(importlib.util.MAGIC_NUMBER + bytes(12) + code)
 
 
 def _renamed(code: CodeType, name: str) -> CodeType:
@@ -269,12 +279,16 @@ def _copy(source: Path, root: Path, inside: str) -> None:
 
 @functools.cache
 def _private() -> tuple[bytes, ...]:
-    """Return the paths of this machine that no file may contain, the longest first."""
+    """Return the paths of this machine that no file may contain, the longest first.
+
+    And the linker's word for the folder of a program: where it meets that, it keeps the folder's path in memory.
+    """
     folders = {Path(sys.base_prefix), Path(sys.base_prefix).resolve(), package_folder("worker").parents[3]}
     with contextlib.suppress(RuntimeError):
         folders |= {Path.home(), Path.home().resolve()}
     excluded = {"/", "/usr", "/usr/local", "/opt"}
-    return tuple(sorted({os.fsencode(path) for path in folders if str(path) not in excluded}, key=len, reverse=True))
+    paths = {os.fsencode(path) for path in folders if str(path) not in excluded}
+    return tuple(sorted({*paths, b"$ORIGIN", b"${ORIGIN}"}, key=len, reverse=True))
 
 
 def _digest() -> str:
@@ -310,18 +324,21 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _listed(folder: Path) -> dict[str, list[int]]:
-    """List all files and folders below `root`, each with the inode fields that change when it changes."""
+    """List `library`, and all files and folders below `root`, each with the inode fields that change when it changes."""
     listed, pending = dict[str, list[int]](), [str(folder / "root")]
+    listed[_LIBRARY] = _identity((folder / _LIBRARY).lstat())
     while pending:
         with os.scandir(pending.pop()) as entries:
             for entry in entries:
                 # A link that replaces a file must show as a change, even if it leads to the same bytes.
-                status = entry.stat(follow_symlinks=False)
-                what = [status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
-                listed[entry.path.removeprefix(str(folder))] = what
+                listed[entry.path.removeprefix(str(folder))] = _identity(entry.stat(follow_symlinks=False))
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
     return listed
+
+
+def _identity(status: os.stat_result) -> list[int]:
+    return [status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _sha256(path: Path) -> str:

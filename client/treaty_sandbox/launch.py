@@ -1,4 +1,4 @@
-"""Start processes: bubblewrap with all that is below it, or a worker without a sandbox.
+"""Start processes: a template or a worker, with all that is below it.
 
 `Process` is what a starter returns. A start that fails or is cancelled leaves no process behind.
 """
@@ -11,12 +11,12 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
-from .bubblewrap import Isolation, SandboxLimits, command, unavailable
+from .levels.level import Command, Level
+from .limits import SandboxLimits
 from .processor_clock import ProcessorClock
 
 _REAP_SECONDS = 5.0  # for bubblewrap to name its child, and again to end; afterwards it is killed itself
@@ -40,7 +40,11 @@ class Process(Protocol):
 
 
 class Starter(Protocol):
-    """Start workers of one kind."""
+    """Start workers of one level."""
+
+    @property
+    def level(self) -> Level:
+        """Return the level of its workers."""
 
     async def start(self, pipe: socket.socket) -> Process:
         """Start a worker that speaks over this socket. Raises `Unavailable` (`sandbox.unavailable`)."""
@@ -62,20 +66,17 @@ class Program:
         self._said = ""
 
     @classmethod
-    async def start(cls, line: Sequence[str], pipe: socket.socket, isolation: Isolation) -> Program:
-        """Start a command with this socket as its descriptor 0. Raises `Unavailable` (`sandbox.unavailable`)."""
-        try:
-            # Start it in the loop's thread: with --die-with-parent a worker ends when the thread that started it ends.
-            process = subprocess.Popen(  # noqa: S603, ASYNC220
-                line,
-                stdin=pipe.fileno(),
-                stdout=subprocess.PIPE if isolation == "bubblewrap" else subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={},  # variables of the agent may hold credentials
-                cwd="/",  # the sandbox need not see the agent's folder, and does not keep it busy
-            )
-        except OSError as error:
-            raise unavailable(str(error)) from error
+    async def start(cls, command: Command, pipe: socket.socket) -> Program:
+        """Start a command with this socket as its descriptor 0. Raises `OSError`."""
+        # Start it in the loop's thread: a sandbox ends when the thread that started it ends.
+        process = subprocess.Popen(  # noqa: S603, ASYNC220
+            command.line,
+            stdin=pipe.fileno(),
+            stdout=subprocess.PIPE if command.names_child else subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=command.environment,
+            cwd=command.folder,
+        )
         return cls(process)
 
     @property
@@ -140,14 +141,17 @@ class Program:
 class DirectStarter:
     """Start each worker as a program of its own. Implements `Starter`."""
 
-    def __init__(self, isolation: Isolation, limits: SandboxLimits) -> None:
+    def __init__(self, level: Level, limits: SandboxLimits) -> None:
         """Start nothing."""
-        self._isolation: Isolation = isolation
-        self._limits = limits
+        self.level, self._limits = level, limits
 
     async def start(self, pipe: socket.socket) -> Process:
-        line = await asyncio.to_thread(command, self._isolation, self._limits)  # the first call copies the interpreter
-        return await Program.start(line, pipe, self._isolation)
+        # In a thread: the first call copies the interpreter.
+        command = await asyncio.to_thread(self.level.command, "worker", self._limits)
+        try:
+            return await Program.start(command, pipe)
+        except OSError as error:
+            raise self.level.unavailable(str(error)) from error
 
     async def close(self) -> None:
         pass

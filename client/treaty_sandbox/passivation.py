@@ -5,7 +5,7 @@ handler (at most `validation.MAX_SNAPSHOT` bytes) and of the host's data: pendin
 opens the handler from the snapshot in a fresh worker. For example, with `max_workers` 48 the 49th session takes the worker of the
 session that is idle longest.
 
-One network has at most five sixths of the workers. Beyond that its sessions exchange workers among themselves, one at a time, so
+One network has at most five sixths of the workers. Beyond that its sessions exchange workers among themselves, two at a time, so
 that others find room at once and a start is not delayed by a hundred others.
 
 If all workers are busy, the next session that finishes an event gives its worker up. A session with a call under way gives it
@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -112,8 +112,9 @@ class WorkerPool:
         self._spares, self._release_spare = spares, release_spare
         self._holders: OrderedDict[PassiveHandler, float] = OrderedDict()  # the session idle longest is first
         self._starts = Places(limits.starts, keeps_some=True)
-        # One at a time: each costs a snapshot and a start, and a network can ask for hundreds in a second.
-        self._exchanges = Places(1)
+        # Few at a time: each costs a snapshot and a start, and a network can ask for hundreds in a second. Two, because one alone
+        # mostly waits for another process.
+        self._exchanges = Places(2)
         # One network has at most as many as are free: half of them, one for each processor.
         self._heavy = Places(2 * (os.cpu_count() or 1), keeps_some=True)
         self._room = asyncio.Lock()  # one session at a time frees a worker, so that not more of them rest than is needed
@@ -237,9 +238,10 @@ class WorkerPool:
 
     async def _rest_one(self, asker: str | None = None) -> bool:
         """Have a session give its worker up. Return False if none can now. `asker`: one of this network."""
+        held = Counter(holder.asker for holder in self._holders)
         # Those with a call under way come last: their next event comes soon, and would need a start again. Then those of the
         # network with the most workers come first.
-        for holder in sorted(self._holders, key=lambda holder: (holder.has_calls, -self._held_by(holder.asker))):
+        for holder in sorted(self._holders, key=lambda holder: (holder.has_calls, -held[holder.asker])):
             if holder.may_rest and asker in (None, holder.asker):
                 # Shielded: a request to a worker that is cancelled kills the worker, and its session with it.
                 await asyncio.shield(self.spawn(holder.rest()))

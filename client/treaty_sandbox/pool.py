@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -26,14 +26,15 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.handler import VECTORS, HandlerPackage
 from treaty_io.codes import ClientHandlerCode, SandboxCode
 
-from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, SessionOpening, Worker
 from .in_process import DeclarativePackage, LocalWorker
+from .isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .kept_session import KeptSession
+from .limits import SandboxLimits
 from .operation_schemas import Operations
 from .process import WorkerProcess
-from .template import starter
+from .strongest import StrongestLevel
 from .worker import framing
 
 MAX_COMPILED = 64
@@ -45,11 +46,20 @@ _REFILL_SECONDS = 0.05  # short: the next session needs a worker soon; see `_imp
 class SandboxPool:
     """Start workers and keep `size` of them ready. For one event loop. `close`, or the end of `async with`, ends all workers."""
 
-    def __init__(self, *, size: int = 2, isolation: Isolation = "bubblewrap", limits: SandboxLimits | None = None) -> None:
-        """Start nothing before `warm` or the first `load`. With `size` 0, each worker starts when it is needed."""
+    def __init__(
+        self,
+        *,
+        size: int = 2,
+        levels: Sequence[Isolation] = at_least(DEFAULT_ISOLATION),
+        limits: SandboxLimits | None = None,
+    ) -> None:
+        """Start nothing before `warm` or the first `load`. With `size` 0, each worker starts when it is needed.
+
+        `levels`: those of isolation that are accepted. The first that starts here is used.
+        """
         self._size = size
         self._limits = limits or SandboxLimits()
-        self._starter = starter(isolation, self._limits)
+        self._starts = StrongestLevel(levels, self._limits)
         self._ready: list[asyncio.Task[WorkerProcess]] = []
         self._workers: set[Worker] = set()
         self._compiled: OrderedDict[str, Operations] = OrderedDict()
@@ -63,6 +73,16 @@ class SandboxPool:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+    @property
+    def isolation(self) -> Isolation | None:
+        """Return the level of its workers; None before the first one."""
+        return self._starts.isolation
+
+    @property
+    def lacks(self) -> Mapping[Isolation, Unavailable]:
+        """Return the stronger levels that do not start here, each with the reason."""
+        return self._starts.lacks
 
     @property
     def loaded(self) -> int:
@@ -157,7 +177,7 @@ class SandboxPool:
                 await outcome.close()
         for worker in list(self._workers):
             await worker.close()
-        await self._starter.close()
+        await self._starts.close()
 
     def _operations(self, package: HandlerPackage) -> Operations:
         """Return the package's operations. They are cached, because compiling foreign schemas takes some time."""
@@ -233,11 +253,11 @@ class SandboxPool:
                 await process.close()
         if self._closed:
             raise Unavailable(SandboxCode.CLOSED, "The pool of workers is closed.")
-        return await WorkerProcess.start(self._starter, self._limits)
+        return await self._starts.start()
 
     def _refill(self) -> None:
         while len(self._ready) < self._size and not self._closed:
-            self._ready.append(asyncio.create_task(WorkerProcess.start(self._starter, self._limits)))
+            self._ready.append(asyncio.create_task(self._starts.start()))
 
 
 async def _compile(process: WorkerProcess, package: HandlerPackage, limits: SandboxLimits) -> bytes:

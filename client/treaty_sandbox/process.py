@@ -19,8 +19,8 @@ from treaty_io.abandonable import abandonable
 from treaty_io.awake_timeout import AwakeTimeout
 from treaty_io.codes import ClientHandlerCode, SandboxCode, SessionCode
 
-from .bubblewrap import SandboxLimits, unavailable
 from .launch import Process, Starter
+from .limits import SandboxLimits
 from .processor_clock import ProcessorClock
 from .request_timeout import RequestTimeout
 from .worker import framing
@@ -67,7 +67,7 @@ class WorkerProcess:
             worker._clock = process.clock
         except (TreatyError, TimeoutError, OSError) as error:
             await worker.close()
-            raise unavailable(process.said()) from error
+            raise starter.level.unavailable(process.said()) from error
         except BaseException:
             await worker.close()
             raise

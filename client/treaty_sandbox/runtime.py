@@ -21,11 +21,12 @@ from treaty_handler import Effect, Event
 from treaty_io.afterwards import Afterwards
 from treaty_io.task_set import TaskSet
 
-from .bubblewrap import Isolation, SandboxLimits
 from .code_cache import CodeCache
 from .handler_session import HandlerSession, Worker
 from .interface import RunningHandler, WorkerMetrics
+from .isolation import DEFAULT_ISOLATION, Isolation, at_least
 from .kept_session import KeptSession
+from .limits import SandboxLimits
 from .passivation import Passivation, WorkerPool
 from .pool import SandboxPool
 
@@ -48,16 +49,16 @@ class SandboxRuntime:
     def __init__(
         self,
         home: Path,
-        isolation: Isolation = "bubblewrap",
+        levels: Sequence[Isolation] = at_least(DEFAULT_ISOLATION),
         passivation: Passivation | None = None,
         limits: SandboxLimits | None = None,
         afterwards: Afterwards | None = None,
     ) -> None:
-        """Start nothing. `passivation`: the limits of workers and of idle sessions. `limits`: of a worker. `afterwards`: writes
-        compiled code; without it a first start waits for that."""
+        """Start nothing. `levels`: of isolation, as of `SandboxPool`. `passivation`: the limits of workers and of idle sessions.
+        `limits`: of a worker. `afterwards`: writes compiled code; without it a first start waits for that."""
         # One ready worker: two that start together would both delay the first session.
         self.passivation, self.limits = passivation or Passivation(), limits or SandboxLimits()
-        self._pool = SandboxPool(size=1, isolation=isolation, limits=self.limits)
+        self._pool = SandboxPool(size=1, levels=levels, limits=self.limits)
         self._code = CodeCache(home / "code", afterwards)
         self._spares: OrderedDict[_Key, asyncio.Task[_Sandboxed]] = OrderedDict()
         self._leaving = TaskSet[None]()

@@ -162,6 +162,19 @@ class CompiledSchema:
         `budget`: the budget of the event, if several values share it. Without it, the value has a budget of its own.
         """
         budget = budget or ValidationBudget()
+        valid, size = self._judge(value, code, what, budget)
+        if not valid:
+            raise Malformed(code, f"{what} break the schema{self._explain(value, size, budget)}.")
+
+    def accepts(self, value: Value) -> bool:
+        """Return whether `check` would accept a value. It does not look for the reason, which costs more than the check."""
+        try:
+            return self._judge(value, "", "", ValidationBudget())[0]
+        except Malformed:
+            return False
+
+    def _judge(self, value: Value, code: str, what: str, budget: ValidationBudget) -> tuple[bool, Size]:
+        """Return whether a value is valid, and its size. Raises `Malformed` for one that is too large or takes too long."""
         # First: it is linear in the value, and the bounds below need the size.
         size = measure(value, code, what)
         work, text = self._work, size.text + size.names
@@ -183,8 +196,7 @@ class CompiledSchema:
         # Before the verdict: below a `not`, a pattern that was refused would make the value valid.
         if self._meter.refusal:
             raise Malformed(code, f"{what} {self._meter.refusal}.")
-        if not valid:
-            raise Malformed(code, f"{what} break the schema{self._explain(value, size, budget)}.")
+        return valid, size
 
     def _explain(self, value: Value, size: Size, budget: ValidationBudget) -> str:
         """Return the place and the reason of a schema violation, if finding them is cheap."""

@@ -1,8 +1,9 @@
-"""Start sandboxed workers from a template: one process in bubblewrap that forks them (`worker.template` has the protocol).
+"""Start sandboxed workers from a template: one process that forks them (`worker.template` has the protocol).
 
-The template starts with the first worker and ends with the pool. All workers end with it, because it is process 1 of the
-namespace around theirs. If it does not start, or the kernel refuses it the namespaces of a worker, as some AppArmor profiles do,
-each worker gets a bubblewrap of its own: the same isolation, and 60 milliseconds more.
+The template starts with the first worker and ends with the pool. All workers end with it: in bubblewrap it is process 1 of the
+namespace around theirs, without namespaces the kernel signals its end to them. If it does not start, or the kernel refuses it the
+namespaces of a worker, as some AppArmor profiles do, each worker is started by itself: the same isolation, and 60 milliseconds
+more.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from treaty_io.codes import SandboxCode
 from treaty_io.task_set import TaskSet
 
 from . import interpreter
-from .bubblewrap import Isolation, SandboxLimits, command, unavailable
 from .launch import DirectStarter, Process, Program, Starter
+from .levels.level import Level
+from .limits import SandboxLimits
 from .processor_clock import ProcessorClock
 
 _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS)
@@ -32,20 +34,20 @@ _REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS)
 _log = logging.getLogger(__name__)
 
 
-def starter(isolation: Isolation, limits: SandboxLimits) -> Starter:
-    """Return the starter of an isolation. It starts nothing yet."""
-    return TemplateStarter(limits) if isolation == "bubblewrap" else DirectStarter(isolation, limits)
+def starter(level: Level, limits: SandboxLimits) -> Starter:
+    """Return the starter of a level. It starts nothing yet."""
+    return TemplateStarter(level, limits) if level.forks else DirectStarter(level, limits)
 
 
 class TemplateStarter:
     """Fork sandboxed workers from a template. Implements `Starter`. For one event loop."""
 
-    def __init__(self, limits: SandboxLimits) -> None:
+    def __init__(self, level: Level, limits: SandboxLimits) -> None:
         """Start nothing."""
-        self._limits = limits
+        self.level, self._limits = level, limits
         self._turn = asyncio.Lock()  # a template answers one request at a time
         self._templates: list[Template] = []  # the last one forks, the others keep their workers
-        self._direct = DirectStarter("bubblewrap", limits)
+        self._direct = DirectStarter(level, limits)
         self._is_refused = self._is_closed = False
         self._starting = TaskSet[Process]()
         self._reaping = TaskSet[None]()
@@ -78,7 +80,7 @@ class TemplateStarter:
                     except PermissionError as error:
                         if self._is_closed:  # `close` ended a template that was starting
                             raise _closed() from error
-                        _log.info("Workers are not forked here (%s): each gets a bubblewrap of its own.", error)
+                        _log.info("Workers are not forked here (%s): each is started by itself.", error)
                         self._is_refused = True
             return await self._direct.start(pipe)
 
@@ -102,7 +104,7 @@ class TemplateStarter:
         if self._is_closed:
             raise _closed()
         if not (self._templates and self._templates[-1].shows(root)):
-            self._templates.append(await Template.start(root, self._limits))
+            self._templates.append(await Template.start(self.level, root, self._limits))
             await self._templates[-1].ready()
         return self._templates[-1]
 
@@ -118,19 +120,22 @@ class TemplateStarter:
 class Template:
     """A running template."""
 
-    def __init__(self, program: Program, control: socket.socket, root: Path, limits: SandboxLimits) -> None:
-        self._program, self._control, self._limits = program, control, limits
+    def __init__(self, level: Level, program: Program, control: socket.socket, root: Path, limits: SandboxLimits) -> None:
+        self._level, self._program, self._control, self._limits = level, program, control, limits
         self._root = _identity(root)
 
     @classmethod
-    async def start(cls, root: Path, limits: SandboxLimits) -> Template:
+    async def start(cls, level: Level, root: Path, limits: SandboxLimits) -> Template:
         """Start a template; wait until it is `ready`. `root`: the snapshot of the interpreter. Raises `Unavailable`."""
-        line = await asyncio.to_thread(command, "bubblewrap", limits, template=True)
+        command = await asyncio.to_thread(level.command, "template", limits)
         control, theirs = socket.socketpair()
         control.setblocking(False)
         with theirs:
             try:
-                return cls(await Program.start(line, theirs, "bubblewrap"), control, root, limits)
+                return cls(level, await Program.start(command, theirs), control, root, limits)
+            except OSError as error:
+                control.close()
+                raise level.unavailable(str(error)) from error
             except BaseException:
                 control.close()
                 raise
@@ -171,7 +176,7 @@ class Template:
         if code in _REFUSED:
             raise PermissionError(code, os.strerror(code))
         if code:
-            raise unavailable(os.strerror(code))
+            raise self._level.unavailable(os.strerror(code))
         return ForkedProcess(handles[0], self._program)
 
     def kill(self) -> None:
@@ -203,7 +208,7 @@ class Template:
         """End it, and return the error of a start."""
         self.kill()
         await self._program.reap()
-        return unavailable(self._program.said() or str(error))
+        return self._level.unavailable(self._program.said() or str(error))
 
 
 class ForkedProcess:
@@ -233,6 +238,9 @@ class ForkedProcess:
         # A pidfd can be read when its process has ended. The template leaves the rest to the kernel.
         await _readable(self._handle)
         self._is_gone = True
+        # A template that ended first leaves an orphan. In a container this process may be the one that collects it.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self._handle, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222  # it does not wait
         os.close(self._handle)
 
     def said(self) -> str:

@@ -28,7 +28,7 @@ _ADVICE: dict[Code, str] = {
     OperationCode.ARGUMENTS: "correct the arguments; the message names them",
     PeerCode.CHANGED: "accept the new DID, or do not call",
     PeerCode.CLOSED: "make another handle",
-    SandboxCode.UNAVAILABLE: "install bubblewrap",
+    SandboxCode.UNAVAILABLE: "do what the fix says; `treaty doctor` names each level",
     SessionCode.BUSY: "call later; `Agent.peer` does",
     SessionCode.CLOSED: "connect again; `Agent.peer` does",
     SessionCode.NO_WORKER: "call later, or allow more workers",

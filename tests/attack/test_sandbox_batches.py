@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
-from sandboxes import gone, sandboxed
+from sandboxes import LEVELS, gone, sandboxed
 
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened
 from treaty_sandbox import CodeCache, SandboxLimits, SandboxPool
 from treaty_sandbox.handler_session import HandlerSession
 
+pytestmark = [pytest.mark.usefixtures("level"), pytest.mark.parametrize("level", LEVELS, indirect=True)]
 LIMITS = SandboxLimits(load=2, event=2)
 FORGE = "import os, sys\nframing = sys.modules['worker.framing']\n"
 HANG = "while True: pass\n"

@@ -9,11 +9,13 @@ from typing import Any, NoReturn
 
 import pytest
 from handler_packages import LOCAL, PACKAGE, PEER, PROBE, package
+from sandboxes import LEVELS
 
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Call, Opened, Return
 from treaty_sandbox import CodeCache, SandboxPool
 
+pytestmark = [pytest.mark.usefixtures("level"), pytest.mark.parametrize("level", LEVELS, indirect=True)]
 PROBED = package(PROBE)
 
 

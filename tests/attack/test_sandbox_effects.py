@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from handler_packages import LOCAL, MANIFEST, PEER, PROBE, package
 from rejections import rejection
-from sandboxes import Probe, probe
+from sandboxes import LEVELS, Probe, probe
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
@@ -28,6 +28,8 @@ from treaty_handler import (
     SetTimer,
 )
 from treaty_sandbox import SandboxPool
+
+pytestmark = [pytest.mark.usefixtures("level"), pytest.mark.parametrize("level", LEVELS, indirect=True)]
 
 
 async def refused(inside: Probe, code: str, expected: str) -> None:

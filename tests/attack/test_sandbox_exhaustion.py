@@ -12,12 +12,13 @@ import pytest
 from handler_packages import LOCAL, PEER, PROBE, package
 from pauses import pause
 from rejections import rejection
-from sandboxes import Probe, descendants, gone, left, open_descriptors, probe, sandboxed
+from sandboxes import LEVELS, Probe, descendants, gone, left, open_descriptors, probe, sandboxed
 
 from treaty_consensus.errors import Refused, TreatyError, Unavailable
 from treaty_handler import Call, Opened
-from treaty_sandbox import SandboxLimits, SandboxPool
+from treaty_sandbox import Isolation, SandboxLimits, SandboxPool
 
+pytestmark = [pytest.mark.usefixtures("level"), pytest.mark.parametrize("level", LEVELS, indirect=True)]
 HELPERS = str(Path(__file__).resolve().parents[1] / "support")
 SHORT = SandboxLimits(event=0.5, load=5.0, wall=1.0)
 
@@ -247,13 +248,15 @@ async def test_closing_while_starting_leaves_nothing() -> None:
         assert left((running | descendants()) - before) == set()
 
 
-async def test_everything_ends_with_the_host(tmp_path: Path) -> None:
+async def test_everything_ends_with_the_host(tmp_path: Path, level: Isolation) -> None:
     """kill -9 of the process that runs the pool: its workers, even one in an endless loop, end with it."""
     script = tmp_path / "host.py"
     script.write_text(
         "import asyncio, sys\n"
         f"sys.path.insert(0, {HELPERS!r})\n"
         "from sandboxes import descendants, probe\n"
+        "from treaty_sandbox import SandboxPool\n"
+        f"SandboxPool.__init__.__kwdefaults__['levels'] = ({level!r},)\n"
         "async def main():\n"
         "    async with probe() as inside:\n"
         "        task = asyncio.create_task(inside.run('while True: pass'))\n"
@@ -274,7 +277,7 @@ async def test_everything_ends_with_the_host(tmp_path: Path) -> None:
 @pytest.mark.deep
 async def test_many_workers_leave_no_descriptor_behind() -> None:
     source = package(PROBE)
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         (await pool.load_code(source, local=LOCAL, peers=[PEER])).kill()
         await asyncio.sleep(0)
         before = open_descriptors()

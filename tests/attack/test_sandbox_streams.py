@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from handler_packages import ANYTHING, LOCAL, MANIFEST, PEER, PROBE, package
 from rejections import rejection
+from sandboxes import LEVELS
 
 from treaty_consensus.errors import Malformed, Refused, TreatyError
 from treaty_handler import (
@@ -33,6 +34,7 @@ from treaty_sandbox.operation_schemas import Operations
 from treaty_sandbox.schemas import MAX_CHECKS
 from treaty_sandbox.validation import SessionRules
 
+pytestmark = [pytest.mark.usefixtures("level"), pytest.mark.parametrize("level", LEVELS, indirect=True)]
 TEXTS: dict[str, Any] = {**ANYTHING, "kind": "stream", "result": {"type": "string"}}
 EVENT: dict[str, Any] = {"kind": "event", "arguments": {"type": "object"}}
 KINDS: dict[str, Any] = {

@@ -13,12 +13,17 @@ from pathlib import Path
 
 import pytest
 from handler_packages import LOCAL, PEER, package
-from sandboxes import Probe, descendants, gone, probe, sandboxed, status_of, template
+from sandboxes import LEVELS, Probe, descendants, gone, probe, sandboxed, status_of, template
 
+import treaty_sandbox
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Opened
-from treaty_sandbox import SandboxPool, bubblewrap
+from treaty_sandbox import SandboxPool
+from treaty_sandbox.levels import bubblewrap
 
+pytestmark = pytest.mark.usefixtures("level")
+each_level = pytest.mark.parametrize("level", LEVELS, indirect=True)
+in_bubblewrap = pytest.mark.parametrize("level", ["bubblewrap"], indirect=True)
 OWN = ("pid", "net", "ipc", "uts", "mnt", "cgroup")
 
 
@@ -26,7 +31,7 @@ OWN = ("pid", "net", "ipc", "uts", "mnt", "cgroup")
 FULL = """
 import errno, os, sys
 sys.path.insert(0, sys.argv[1])
-from worker import template
+from worker import namespaces, template
 
 fork = os.fork
 
@@ -35,7 +40,7 @@ def full():
     raise OSError(errno.EAGAIN, "fork")
 
 os.fork = full
-template.run(lambda: None)
+template.run(namespaces.Namespaced("x86_64"), lambda: None)
 """
 
 
@@ -51,6 +56,7 @@ def namespaces(pid: int) -> dict[str, str]:
     return {kind: str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in OWN}
 
 
+@in_bubblewrap
 @pytest.mark.threat(57)
 async def test_workers_have_their_own_namespaces_and_no_capability() -> None:
     async with SandboxPool(size=0) as pool:
@@ -68,6 +74,7 @@ async def test_workers_have_their_own_namespaces_and_no_capability() -> None:
 
 
 @pytest.mark.threat(57)
+@each_level
 async def test_a_worker_knows_nothing_of_the_one_before() -> None:
     async with SandboxPool(size=0) as pool:
         first = await hire(pool)
@@ -78,6 +85,7 @@ async def test_a_worker_knows_nothing_of_the_one_before() -> None:
 
 
 @pytest.mark.threat(50)
+@each_level
 async def test_a_worker_cannot_reach_the_template() -> None:
     async with probe() as inside:
         forking = template()
@@ -85,11 +93,12 @@ async def test_a_worker_cannot_reach_the_template() -> None:
         for number in (1, 2, forking):
             assert await inside.attempt(f"import os; os.kill({number}, 9)") == "PermissionError"
         # The template's socket is closed: of the descriptors that a worker may have, only its pipe is open.
-        opened = "import os\nvalue = []\nfor n in range(64):\n try: os.fstat(n); value.append(n)\n except OSError: pass"
+        opened = "import os\nvalue = []\nfor n in range(64):\n try: os.read(n, 0); value.append(n)\n except OSError: pass"
         assert await inside.run(opened) == [0]
         assert template() == forking
 
 
+@each_level
 async def test_workers_end_with_their_template() -> None:
     async with SandboxPool(size=0) as pool:
         workers = [await hire(pool) for _ in range(2)]
@@ -104,6 +113,7 @@ async def test_workers_end_with_their_template() -> None:
         assert template() != forking
 
 
+@in_bubblewrap
 @pytest.mark.parametrize(
     "options", [(), ("--no-such-option",)], ids=["capabilities are denied, as by AppArmor", "bubblewrap does not start"]
 )
@@ -121,6 +131,7 @@ async def test_without_a_template_each_worker_has_its_own_bubblewrap(
     assert gone(descendants() - before)
 
 
+@each_level
 async def test_a_start_that_is_given_up_leaves_no_worker() -> None:
     async with SandboxPool(size=0) as pool:
         await hire(pool)
@@ -137,6 +148,7 @@ async def test_a_start_that_is_given_up_leaves_no_worker() -> None:
         assert await (await hire(pool)).run("value = 1") == 1
 
 
+@each_level
 async def test_thirty_workers_start_at_once() -> None:
     before = descendants()
     async with SandboxPool(size=0) as pool:
@@ -146,10 +158,11 @@ async def test_thirty_workers_start_at_once() -> None:
     assert gone(descendants() - before)
 
 
+@in_bubblewrap
 @pytest.mark.threat(215)
 def test_a_template_without_room_for_a_process_goes_on() -> None:
     ours, theirs = socket.socketpair()
-    line = (sys.executable, "-c", FULL, str(Path(bubblewrap.__file__).parent))
+    line = (sys.executable, "-c", FULL, str(Path(treaty_sandbox.__file__).parent))
     with ours, theirs, subprocess.Popen(line, stdin=theirs.fileno()) as forking:
         theirs.close()
         ours.settimeout(30)
@@ -168,6 +181,7 @@ def test_a_template_without_room_for_a_process_goes_on() -> None:
 
 
 @pytest.mark.threat(57)
+@each_level
 async def test_workers_share_no_state_of_a_module_that_has_one() -> None:
     async with SandboxPool(size=0) as pool:
         for _ in range(2):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ PACKAGE = package(
 )
 
 
-@pytest.fixture(params=["bubblewrap", "none"])
+@pytest.fixture(params=["bubblewrap", pytest.param("process", marks=pytest.mark.deep), "none"])
 def isolation(request: pytest.FixtureRequest) -> Isolation:
     kind: Isolation = request.param
     return kind
@@ -95,7 +96,7 @@ def isolation(request: pytest.FixtureRequest) -> Isolation:
 
 @pytest.fixture
 async def pool(isolation: Isolation) -> AsyncIterator[SandboxPool]:
-    async with SandboxPool(size=1, isolation=isolation) as pool:
+    async with SandboxPool(size=1, levels=(isolation,)) as pool:
         yield pool
 
 
@@ -289,32 +290,32 @@ async def test_large_messages(worker: Worker) -> None:
 
 
 async def test_a_sandbox_that_cannot_be_had_is_told_with_its_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_sandbox import bubblewrap
+    from treaty_sandbox.levels import bubblewrap
 
     bubblewrap.find_bubblewrap.cache_clear()
     monkeypatch.setattr(bubblewrap, "_version", lambda _: (0, 6))
     try:
-        async with SandboxPool(size=1) as pool:
+        async with SandboxPool(size=1, levels=("bubblewrap",)) as pool:
             for attempt in (pool.warm(), pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])):
                 with pytest.raises(Unavailable) as caught:
                     await attempt
                 assert caught.value.code == "sandbox.unavailable"
-                assert 'isolation = "none"' in caught.value.fix
+                assert "Install bubblewrap" in caught.value.fix and "none" not in caught.value.fix
     finally:
         monkeypatch.undo()
         bubblewrap.find_bubblewrap.cache_clear()
 
 
 async def test_what_bubblewrap_says_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from treaty_sandbox import bubblewrap, launch, template
+    from treaty_sandbox.levels.bubblewrap import Bubblewrap
 
-    real = bubblewrap.command("bubblewrap", SandboxLimits())
-    for module in (template, launch):
-        monkeypatch.setattr(module, "command", lambda *_, **__: (real[0], "--no-such-option"))
-    async with SandboxPool(size=0) as pool:
+    real = Bubblewrap().command("worker", SandboxLimits())
+    wrong = replace(real, line=(real.line[0], "--no-such-option"))
+    monkeypatch.setattr(Bubblewrap, "command", lambda *_: wrong)
+    async with SandboxPool(size=0, levels=("bubblewrap",)) as pool:
         with pytest.raises(Unavailable, match="no-such-option") as caught:
             await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])
         assert caught.value.code == "sandbox.unavailable"
-        monkeypatch.setattr(launch, "command", lambda *_, **__: ("/no/such/program",))
+        monkeypatch.setattr(Bubblewrap, "command", lambda *_: replace(real, line=("/no/such/program",)))
         with pytest.raises(Unavailable, match="No such file"):
             await pool.load_code(PACKAGE, local=LOCAL, peers=[PEER])

@@ -22,7 +22,7 @@ from treaty_agent import Agent, Identity, LocalProtocols
 
 PROTOCOL = Path(__file__).parents[2] / "protocols" / "product-info" / "1.0"
 PRODUCT = {"productId": "P12345", "productName": "Laptop", "productDescription": "A laptop.", "price": 1299.99, "currency": "USD"}
-BOUNDS = {"calls": 2_800, "tasks": 5, "timers": 9}
+BOUNDS = {"calls": 2_800, "tasks": 5, "timers": 5}
 ATTEMPTS = 10
 
 

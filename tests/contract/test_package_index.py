@@ -207,7 +207,7 @@ async def test_provenance_is_the_bundle_in_the_form_of_pep_740(api: httpx.AsyncC
     problem(await api.get(plain["provenance"]), 400, "handler.package: no attestation")
 
 
-@pytest.mark.threat(450)
+@pytest.mark.threat(470)
 async def test_an_index_has_the_files_of_its_own_namespace_alone(
     api: httpx.AsyncClient, alice: Signer, bob: Signer, made: Publication
 ) -> None:
@@ -226,7 +226,7 @@ async def test_an_index_has_the_files_of_its_own_namespace_alone(
     problem(await api.get("/index/treaty/simple/treaty-agents/"), 404, "protocol.unknown")
 
 
-@pytest.mark.threat(451)
+@pytest.mark.threat(471)
 async def test_a_file_name_has_one_content(
     api: httpx.AsyncClient, registry: Registry, alice: Signer, web: Web, made: Publication
 ) -> None:
@@ -246,7 +246,7 @@ async def test_a_file_name_has_one_content(
     assert (await try_attach(api, same_domain, made, "1.0")).status_code == 201, "the same wheel again is no other content"
 
 
-@pytest.mark.threat(451)
+@pytest.mark.threat(471)
 async def test_of_uploads_at_once_one_has_the_name(api: httpx.AsyncClient, alice: Signer, made: Publication) -> None:
     others = [made, *[publication(alice, "echo", version=f"{number}.0") for number in range(2, 5)]]
     for other in others[1:]:

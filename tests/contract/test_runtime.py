@@ -140,9 +140,9 @@ async def remember(handler: RunningHandler, number: int) -> Any:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
+@pytest.mark.parametrize("isolation", ["bubblewrap", "process", "none"])
 async def test_a_session_moves_unchanged_to_another_sandbox(tmp_path: Path, isolation: Isolation) -> None:
-    sandbox = SandboxRuntime(tmp_path, isolation, Passivation(max_workers=2))
+    sandbox = SandboxRuntime(tmp_path, (isolation,), Passivation(max_workers=2))
     try:
         first, second, third = [await session(sandbox, f"did:wba:peer{number}.example") for number in range(3)]
         seeds = set()

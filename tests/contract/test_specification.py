@@ -52,7 +52,7 @@ from treaty_registry.serving import request_filter, request_head, topics
 from treaty_registry.serving.bundles import MAX_TOPIC_PROTOCOLS
 from treaty_registry.sigstore_authority import ca, rekor, timestamps
 from treaty_registry.witness import box
-from treaty_sandbox import bubblewrap, schemas, validation, vectors
+from treaty_sandbox import limits, schemas, validation, vectors
 from treaty_sandbox.worker import framing
 
 ROOT = Path(__file__).parents[2]
@@ -160,7 +160,7 @@ CAPS = {
         ("strict JSON of at most {} (`treaty_sandbox.vectors`)", vectors.MAX_VECTOR),
         ("A Sigstore bundle v0.3, at most {},", kinds.MAX_BUNDLE),
         ("`application/vnd.in-toto+json` and at most {} bytes", attestation.MAX_STATEMENT),
-        ("A reply of its worker has at most {} and", bubblewrap.SandboxLimits().reply),
+        ("A reply of its worker has at most {} and", limits.SandboxLimits().reply),
     ],
     "identity-on-the-wire.md": [
         ("Each header has at most {} characters", message_signature.MAX_HEADER),

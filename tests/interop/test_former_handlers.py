@@ -91,7 +91,7 @@ async def test_a_former_handler_of_a_stream_is_spoken(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("interface", "value"), [(3, ({"chunkSize": 4096}, 0)), (4, ({"chunkSize": 2048}, 1))])
 async def test_an_older_handler_ignores_changed_parameters(interface: int, value: Any) -> None:
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(published(SHARING, interface).package, local="did:example:shop", peers=["did:example:peer"])
         session = await worker.open("provider")
         await session.handle(Opened(parameters={"chunkSize": 4096}))

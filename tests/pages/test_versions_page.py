@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from protocol_pages import ARGUMENTS, BROWSER, GREET, MANIFEST, ROLES, attach, page, publish_text
+from protocol_pages import ARGUMENTS, BROWSER, GREET, MANIFEST, ROLES, attach, page, publish_text, try_to_attach
 from registries import Web, publication
 from signers import ORIGIN, Signer, domain_signer
 
@@ -62,8 +62,8 @@ async def test_operations_are_compared_as_facts(api: httpx.AsyncClient, alice: S
         "wave": {"kind": "event", "arguments": {"type": "object"}},
     }
     await attach(api, alice, await publish_text(api, alice, "# 1\n"), FORMLESS)
-    await attach(api, alice, await publish_text(api, alice, "# 2\n", version="1.1"), {"operations": changed, "roles": roles})
-    section = (await page(api, f"{PATH}?from=1.0&to=1.1")).section("operations")
+    await attach(api, alice, await publish_text(api, alice, "# 2\n", version="2.0"), {"operations": changed, "roles": roles})
+    section = (await page(api, f"{PATH}?from=1.0&to=2.0")).section("operations")
     for fact in (
         "may no longer be repeated",
         "timeout: 10 s → 20 s",
@@ -75,7 +75,55 @@ async def test_operations_are_compared_as_facts(api: httpx.AsyncClient, alice: S
         "wave added",
     ):
         assert fact in section, fact
-    assert "wave removed" in (await page(api, f"{PATH}?from=1.1&to=1.0")).section("operations")
+    assert "wave removed" in (await page(api, f"{PATH}?from=2.0&to=1.0")).section("operations")
+
+
+async def test_a_breaking_handler_is_refused_under_a_compatible_number(api: httpx.AsyncClient, alice: Signer, web: Web) -> None:
+    first, second = [await publish_text(api, alice, f"# {version}\n", version=version) for version in ("1.0", "1.1")]
+    await attach(api, alice, first, FORMLESS)
+    narrow = {**ARGUMENTS, "properties": {**ARGUMENTS["properties"], "name": {"type": "string", "maxLength": 3}}}
+    breaking = {"operations": {"greet": {**GREET, "arguments": narrow}}, "roles": ROLES}
+    before = (await api.get("/checkpoint")).text
+    answer, _ = await try_to_attach(api, alice, second, breaking)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "publish.breaking")
+    assert "breaks its callers of greet" in problem["detail"] and '{"name": "aaaa"' in problem["detail"]
+    assert 'version "2.0"' in problem["fix"]
+    assert (await api.get("/checkpoint")).text == before
+    record = (await api.get(f"{PATH}/1.1", headers={"Accept": "application/json"})).json()
+    assert record["handlers"] == [] and "compatibility" not in record
+    # In the other order too: then it is the earlier version whose handler is refused.
+    late = [await publish_text(api, alice, f"# {version}\n", version=version, name="late") for version in ("1.0", "1.1")]
+    await attach(api, alice, late[1], breaking)
+    answer, _ = await try_to_attach(api, alice, late[0], FORMLESS)
+    assert answer.json()["code"] == "publish.breaking"
+    stranger = domain_signer("bob.example")
+    # A stranger's handler says nothing of the version, in either place.
+    web.serve(stranger)
+    await attach(api, stranger, second, breaking)
+    await attach(api, alice, await publish_text(api, alice, "# 2.0\n", version="2.0"), breaking)
+
+
+async def test_the_verdict_on_the_version_before_is_data_and_words(api: httpx.AsyncClient, alice: Signer) -> None:
+    first, second = [await publish_text(api, alice, f"# {version}\n", version=version) for version in ("1.0", "1.1")]
+    wider = {**ARGUMENTS, "properties": {**ARGUMENTS["properties"], "title": {"type": "string"}}}
+    await attach(api, alice, second, {**MANIFEST, "operations": {"greet": {**GREET, "arguments": wider}}})
+    assert "compatibility" not in (await api.get(f"{PATH}/1.1.json")).json()
+    await attach(api, alice, first, MANIFEST)
+    verdict = (await api.get(f"{PATH}/1.1.json")).json()["compatibility"]
+    backward, forward = verdict["backward"], verdict["forward"]
+    assert verdict["before"] == first.body.uri
+    assert backward == {"caller": "1.0", "provider": "1.1", "verdict": "compatible", "calls": 1, "reasons": []}
+    [reason] = forward["reasons"]
+    assert (reason["operation"], reason["part"], reason["value"]) == ("greet", "arguments", '{"name": "a", "title": ""}')
+    history = (await page(api, f"{PATH}/1.1")).section("history")
+    assert "An agent of 1.0 can call an agent of 1.1." in history
+    assert "An agent of 1.1 cannot use all of an agent of 1.0." in history and reason["value"] in history
+    assert reason["value"] in (await page(api, f"{PATH}?from=1.0&to=1.1")).section("compatible")
+    assert "compatibility" not in (await api.get(f"{PATH}/1.0.json")).json(), "nothing is before it"
+    # Its code is not run here.
+    await attach(api, alice, second, {"operations": {"greet": {**GREET, "arguments": wider}}, "roles": ROLES})
+    assert (await api.get(f"{PATH}/1.1.json")).json()["compatibility"]["backward"]["verdict"] == "undecided"
 
 
 async def test_equal_documents_and_missing_handlers_are_said(api: httpx.AsyncClient, alice: Signer) -> None:

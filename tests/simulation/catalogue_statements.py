@@ -118,6 +118,32 @@ def first_wheels(view: View, publishers: list[str], filenames: list[str], places
     return found
 
 
+@means("""
+select p.uri, h.filename, encode(h.wheel, 'hex') as wheel
+from protocols p cross join lateral (
+  select filename, wheel from handlers
+  where uri = p.uri and publisher = p.publisher and state in ('active', 'deprecated') order by index desc limit 1
+) h
+where p.namespace = $1 and p.name = $2 and p.uri <> $3 and p.state in ('active', 'deprecated')
+  and not exists (select from protocols own where own.uri = $3 and own.publisher <> $4)
+order by p.index desc limit $5
+""")
+def versions_with_handlers(view: View, namespace: str, name: str, uri: str, publisher: str, limit: int) -> list[Row]:
+    own = view.get("protocols", uri)
+    if own is not None and own["publisher"] != publisher:
+        return []
+    usable = ("active", "deprecated")
+    rows: list[Row] = []
+    for row in sorted(view.all("protocols"), key=lambda row: -row["index"]):
+        if (row["namespace"], row["name"]) != (namespace, name) or row["uri"] == uri or row["state"] not in usable:
+            continue
+        owned = (each for each in view.all("handlers") if (each["uri"], each["publisher"]) == (row["uri"], row["publisher"]))
+        newest = max((each for each in owned if each["state"] in usable), key=lambda each: each["index"], default=None)
+        if newest is not None:
+            rows.append({"uri": row["uri"], "filename": newest["filename"], "wheel": newest["wheel"].hex()})
+    return rows[:limit]
+
+
 def _withdrawn(view: View, digest: bytes) -> bool:
     row = view.get("blobs", digest)
     return row is not None and row["withdrawn"] is not None

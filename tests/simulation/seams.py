@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import asyncpg
+import msgspec
 import structlog
 from signers import ORIGIN
 
@@ -36,6 +37,7 @@ from treaty_consensus.log.checkpoint import Checkpoint
 from treaty_consensus.log.note import sign
 from treaty_registry.admission import intake
 from treaty_registry.admission.contents import check_contents
+from treaty_registry.catalogue.readers import READERS
 from treaty_registry.keys import Operator
 from treaty_registry.log import checkpoints, fence, node, stored_fence
 from treaty_registry.settings import Settings
@@ -73,10 +75,19 @@ class _ContentChecker:
         """Check the blobs of a publish or a handler by the product's rules."""
         return _checked(body, tuple((await load()).items()))
 
+    async def read(self, kind: Any, name: str, load: Any, source: str) -> bytes:
+        """Run a reader of blobs by the product's rules."""
+        return _read(kind, name, *await load())
+
 
 @cache
 def _checked(body: Any, contents: tuple[tuple[str, bytes], ...]) -> Any:
     return check_contents(body, dict(contents))
+
+
+@cache
+def _read(kind: Any, name: str, *contents: bytes) -> bytes:
+    return msgspec.msgpack.encode(READERS[kind](name, *contents))
 
 
 class _OtherSigner:

@@ -17,6 +17,7 @@ from unittest import mock
 import made_authority
 import made_records
 from made_records import ALICE, DOCUMENT, URI, refusal
+from schema_changes import changes
 from signers import NOW, ORIGIN, Signer
 
 from treaty_agent import Identity
@@ -190,7 +191,7 @@ def prompts() -> dict[str, Any]:
     return {"sections": [{"texts": texts_of, "message": sections(**texts_of)} for texts_of in (texts, hostile)]}
 
 
-MADE: dict[str, Callable[[], dict[str, Any]]] = {
+MADE: dict[str, Callable[[], dict[str, Any] | list[Any]]] = {
     "statements/statements.json": made_records.statements,
     "log/authority.json": made_authority.rotations,
     "protocols/names.json": made_records.names,
@@ -202,12 +203,16 @@ MADE: dict[str, Callable[[], dict[str, Any]]] = {
     "handoff/messages.json": handoffs,
     "home/files.json": home,
     "model/sections.json": prompts,
+    "handlers/changes.json": lambda: list(changes()),
 }
 
 
 def encoded(name: str) -> str:
-    """The text of the file with this name."""
-    return json.dumps(MADE[name](), indent=1, ensure_ascii=False) + "\n"
+    """The text of the file with this name. A table has a row in each line."""
+    value = MADE[name]()
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in value) + "\n]\n"
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def write() -> None:

@@ -159,6 +159,22 @@ async def attach(
     bundle: bytes = b"{}",
 ) -> Statement:
     """Attach a handler with this manifest to a publication. Without `messages` it has `sources`."""
+    response, signed = await try_to_attach(api, agent, publication, manifest, vectors=vectors, sources=sources, bundle=bundle)
+    assert response.status_code == 201, response.text
+    return signed
+
+
+async def try_to_attach(
+    api: httpx.AsyncClient,
+    agent: Signer,
+    publication: Publication,
+    manifest: Mapping[str, Any],
+    *,
+    vectors: Mapping[str, bytes] | None = None,
+    sources: Mapping[str, bytes] | None = None,
+    bundle: bytes = b"{}",
+) -> tuple[httpx.Response, Statement]:
+    """Send what `attach` sends. Return the answer and the statement."""
     files = {f"vectors/{name}": data for name, data in (vectors or {"host-hit.json": vector()}).items()}
     code = {} if "messages" in manifest else {"__init__.py": b"handler = None\n", **(sources or {})}
     entry_point = DECLARATIVE if "messages" in manifest else "treaty_handler_greeting:handler"
@@ -177,9 +193,7 @@ async def attach(
     signed = agent.statement(body)
     for data in (wheel, bundle):
         assert (await put(api, data, signed)).status_code in (201, 204)
-    response = await post(api, signed)
-    assert response.status_code == 201, response.text
-    return signed
+    return await post(api, signed), signed
 
 
 async def publish_text(

@@ -8,6 +8,7 @@ from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Return, Value
 from treaty_io.identity import PeerIdentity
+from treaty_io.shared_timer import SharedTimer
 
 
 class Queue:
@@ -16,7 +17,7 @@ class Queue:
     backlog = 0
 
     def __init__(self, peer: PeerIdentity) -> None:
-        self.peer = peer
+        self.peer, self.timer = peer, SharedTimer()
         self.steps: list[Step] = []
         self.sent: list[CallMetadata | None] = []
 

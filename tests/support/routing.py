@@ -189,7 +189,7 @@ async def wired(applications: Mapping[str, Any], isolation: Isolation = "none") 
     """An environment, and a session for each of these applications, by name."""
     dids = {name: member_did(name) for name in applications}
     package = routing_package()
-    async with SandboxPool(size=0, isolation=isolation) as pool:
+    async with SandboxPool(size=0, levels=(isolation,)) as pool:
         sessions: dict[str, RunningHandler] = {}
         hub = await pool.load(package, local=ENVIRONMENT, peers=list(dids.values()))
         sessions[ENVIRONMENT] = await hub.open("environment")

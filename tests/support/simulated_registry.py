@@ -259,8 +259,14 @@ class SimulatedRegistry:
             for index, statement in self.shown()
             if isinstance(statement.body, kinds.Publish | kinds.Handler | kinds.Status) and statement.body.uri == uri
         ]
-        topic = next(statement.body.topic for _, statement in rest_of if isinstance(statement.body, kinds.Publish))
-        return self._bundle({"uri": uri}, rest_of, topic, since)
+        body = next(statement.body for _, statement in rest_of if isinstance(statement.body, kinds.Publish))
+        bases: list[tuple[int, Statement]] = []
+        published = {s.body.uri: (i, s, s.body.base) for i, s in self.shown() if isinstance(s.body, kinds.Publish)}
+        base = body.base
+        while base is not None:
+            index, statement, base = published[base.uri]
+            bases.append((index, statement))
+        return self._bundle({"uri": uri}, sorted([*rest_of, *bases], key=lambda entry: entry[0]), body.topic, since)
 
     def topic_bundle(self, topic: str, since: int | None = None) -> bytes:
         """The bundle of a topic."""

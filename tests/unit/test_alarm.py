@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from typing import Any
 
 import pytest
 from pauses import pause
@@ -12,6 +13,7 @@ from pauses import pause
 from treaty_agent.testing.virtual_time import run
 from treaty_io.alarm import Alarm
 from treaty_io.alarm_timeout import AlarmTimeout
+from treaty_io.shared_timer import SharedCall, SharedTimer
 
 
 class Rung:
@@ -39,6 +41,53 @@ def test_postponing_a_deadline_costs_no_timer() -> None:
         assert (rung.times, rung.timers) == ([], 102)  # the sleeps take one each, and the alarm looked again after ten seconds
         await asyncio.sleep(20)
         assert rung.times == [19.9]
+
+    run(main())
+
+
+def test_a_shared_timer_makes_each_call_at_its_time() -> None:
+    async def main() -> None:
+        loop, timer, made = asyncio.get_running_loop(), SharedTimer(), list[tuple[str, float]]()
+        began, call_at, timers = loop.time(), loop.call_at, list[float]()
+
+        def counted(when: float, callback: Any) -> asyncio.TimerHandle:
+            timers.append(when - began)
+            return call_at(when, callback)
+
+        def call(name: str, seconds: float) -> SharedCall:
+            return timer.call_at(began + seconds, lambda: made.append((name, round(loop.time() - began, 3))))
+
+        failures = list[Any]()
+        loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        loop.call_at = counted  # type: ignore[method-assign, assignment]
+        call("late", 20)
+        call("early", 5)
+        cancelled = call("cancelled", 8)
+        timer.call_at(began + 10, lambda: others[0].cancel())  # noqa: PLW0108 (made below)
+        others = [call("cancelled at its time", 10)]
+        timer.call_at(began + 20, lambda: 1 / 0)
+        call("after the failure", 20)
+        assert timers == [20, 5], "one timer at a time"
+        loop.call_at = call_at  # type: ignore[method-assign]
+        cancelled.cancel()
+        await asyncio.sleep(30)
+        assert made == [("early", 5), ("late", 20), ("after the failure", 20)]
+        assert [type(failure) for failure in failures] == [ZeroDivisionError]
+
+    run(main())
+
+
+def test_alarms_share_a_timer() -> None:
+    async def main() -> None:
+        timer, rung = SharedTimer(), list[str]()
+        alarm = Alarm(lambda: rung.append("alarm"), timer)
+        alarm.set_in(20)
+        with pytest.raises(TimeoutError):
+            async with AlarmTimeout(asyncio.get_running_loop().time() + 6, timer):
+                await asyncio.sleep(60)
+        assert rung == []
+        await asyncio.sleep(15)
+        assert rung == ["alarm"]
 
     run(main())
 

@@ -98,6 +98,7 @@ def test_the_responder_calls_and_streams_in_a_session_of_its_own(profile: str) -
             await until(lambda: payer.left)
         await until(lambda: not shop.sessions())
         assert own.is_over
+        assert shop.metrics().calls.total == 3
 
     simulated(body)
 

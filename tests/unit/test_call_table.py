@@ -24,6 +24,7 @@ from treaty_anp.call_metadata import CallMetadata
 from treaty_consensus.errors import TreatyError
 from treaty_handler import Return, Value, decode_json, encode_json
 from treaty_io.identity import ClaimedPeer
+from treaty_io.shared_timer import SharedTimer
 
 PEER = "did:wba:feed.example"
 
@@ -36,6 +37,7 @@ class Simulated(CallingSession):
     phase = Phase.RUNNING
 
     def __init__(self) -> None:
+        self.timer = SharedTimer()
         self.sent: list[tuple[dict[str, Any], bool]] = []
         self.host: HandlerHost | None = None
         self.steps: asyncio.Queue[Step] = asyncio.Queue()

@@ -20,7 +20,7 @@ TOLD = {"messageId": "m1", "type": "RESPONSE", "status": {"code": 200, "message"
 
 
 async def completed(home: Path, *cases: MessageCase | TestCase) -> tuple[TestCase, ...]:
-    runtime = SandboxRuntime(home, "none")
+    runtime = SandboxRuntime(home, ("none",))
     try:
         return await complete_cases(runtime, implementation(DOCUMENT).package, cases)
     finally:

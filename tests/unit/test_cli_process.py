@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -28,7 +29,8 @@ from treaty_command.failures import status_of
 from treaty_consensus.codes import IdentityCode, LogCode, SystemCode
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, TreatyError, Unavailable, Untrusted
 from treaty_consensus.log.note import KeyType, VerifierKey
-from treaty_io.codes import ClientTopicCode, ResolveCode
+from treaty_io.codes import ClientTopicCode, ResolveCode, SandboxCode
+from treaty_sandbox.levels import bubblewrap
 
 KEY = VerifierKey("registry.example", KeyType.ED25519, key_signer("log").public_key)
 ROOT = Path(__file__).parents[2]
@@ -460,6 +462,26 @@ def test_the_doctor_names_each_fault_and_its_fix(home: list[str]) -> None:
     assert checks["memory of registry.example"]["outcome"] == "ok"
     assert (workers["outcome"], workers["code"]) == ("warning", "config.file")
     assert "1000000 workers of 0.25 GiB" in workers["said"]
+
+
+def test_the_doctor_names_the_level_and_the_lack_of_a_stronger_one(home: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> NoReturn:
+        raise Unavailable(SandboxCode.UNAVAILABLE, "There is no bwrap.", fix="Install it.")
+
+    def sandbox() -> dict[str, str]:
+        checks = json.loads(treaty_here("doctor", "--json", *home)[1])["checks"]
+        return next(check for check in checks if check["check"] == "sandbox")
+
+    monkeypatch.setattr(bubblewrap, "find_bubblewrap", missing)
+    check = sandbox()
+    assert check["outcome"] == "ok"
+    assert "at the level process." in check["said"] and "bubblewrap is not to be had: There is no bwrap." in check["said"]
+    Path(home[1]).mkdir(exist_ok=True)
+    (Path(home[1]) / "policy.toml").write_text('isolation = "bubblewrap"\n')
+    check = sandbox()
+    assert (check["outcome"], check["code"]) == ("fault", "sandbox.unavailable")
+    assert check["fix"].startswith("Install it.") and 'isolation = "process"' in check["fix"]
+    assert "none" not in check["fix"]
 
 
 @contextmanager

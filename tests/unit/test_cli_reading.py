@@ -204,10 +204,12 @@ async def test_withdrawn_documents_are_compared_too(server: SocketRegistry, home
     assert difference["operations"] is None, "version 2.0 has no handler"
     project = tmp_path / "project"
     write_project(project, NewProtocol("echo", TOPIC))
-    changed = {one["name"]: one for one in (await home.tells("diff", uri_of(), str(project)))["operations"]}
-    assert (changed["echo"]["change"], changed["echo"]["is_breaking"]) == ("removed", True)
-    assert (changed["getItem"]["change"], changed["getItem"]["is_breaking"]) == ("added", False)
-    assert "echo removed (breaking)" in (await home.runs("diff", uri_of(), str(project)))[1]
+    compared = await home.tells("diff", uri_of(), str(project))
+    assert {one["name"]: one["change"] for one in compared["operations"]} == {"echo": "removed", "getItem": "added"}
+    backward, forward = compared["compatibility"]["backward"], compared["compatibility"]["forward"]
+    assert (backward["verdict"], forward["verdict"]) == ("breaking", "undecided"), "a published handler with code is not run"
+    shown = (await home.runs("diff", uri_of(), str(project)))[1]
+    assert "echo removed" in shown and "The provider has no operation echo." in shown
     assert difference["lines"][:2] == [f"--- {uri_of()}", f"+++ {uri_of('2.0')}"]
     assert (await home.tells("diff", uri_of(), uri_of("9.9"), status=5))["error"]["code"] == "protocol.unknown"
 

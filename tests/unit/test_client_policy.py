@@ -24,7 +24,7 @@ VKEYS_IN_DOCUMENTATION = [
 def test_by_default_nothing_runs_and_nothing_is_told() -> None:
     default = Policy()
     assert not default.admits_publisher(ALICE, 1)
-    assert (default.report, default.isolation, default.max_age) == (False, "bubblewrap", 3600)
+    assert (default.report, default.isolation, default.max_age) == (False, "process", 3600)
     assert default.admits_registry("registry.example")
 
 

@@ -284,17 +284,17 @@ async def test_a_breaking_change_needs_the_next_major_version(registry: Simulate
             async for step in publisher(registry, tmp_path / "home").publish(breaking, dry_run=dry_run):
                 steps.append(step)
         assert refusal.value.code == "publish.breaking"
-        assert "breaks greet" in refusal.value.message and 'version = "2.0"' in refusal.value.fix
+        assert "breaks its callers of greet" in refusal.value.message and 'version "2.0"' in refusal.value.fix
+        assert f'{{"name": "{"a" * 51}"}}' in refusal.value.message, "a counterexample"
         assert [step.what for step in steps] == ["built", "tried", "compared"]
-        [change] = steps[-1].changes
-        assert [str(fact) for fact in change.facts if fact.is_breaking] == [
-            "arguments: name: at least 1 character; at most 100 characters → at least 1 character; at most 50 characters"
-        ]
+        assert steps[-1].changes[0].facts == (
+            "arguments: name: at least 1 character; at most 100 characters → at least 1 character; at most 50 characters",
+        )
         assert registry.leaves == before
     major = version_of_greeting(tmp_path / "major", "2.0", shorter)
     steps = await done(publisher(registry, tmp_path / "home"), major, dry_run=True)
     assert [step.what for step in steps] == ["built", "tried", "compared", "unpublished"]
-    assert steps[2].changes[0].is_breaking and "with 1.0" in steps[2].said
+    assert steps[2].said == "with 1.0: 1 of its operations differ; for its callers breaking"
     assert registry.leaves == before
 
 
@@ -309,11 +309,20 @@ async def test_an_added_optional_member_continues_a_version(registry: SimulatedR
     steps = await done(publisher(registry, tmp_path / "home"), added)
     assert [step.what for step in steps] == ["built", "tried", "compared", "published", "attested", "attached"]
     [change] = steps[2].changes
-    assert not change.is_breaking
-    assert "arguments: new member title (string)" in [str(fact) for fact in change.facts]
+    assert "arguments: new member title (string)" in change.facts
+    assert steps[2].compatibility is not None
+    backward, forward = steps[2].compatibility.pairs
+    assert (backward.verdict, backward.calls > 0) == ("compatible", True)
+    # The older host closes its arguments.
+    assert (forward.verdict, forward.reasons[0].value) == ("breaking", '{"name": "a", "title": ""}')
+    logged = [m.body for _, m in registry.statements() if isinstance(m.body, kinds.Publish)][-1]
+    base = registry.document_of(uri_of(name="greeting"))
+    assert logged.base == kinds.Base(uri_of(name="greeting"), base.sha256), "so it is in the line of 1.0"
     registry.add(kinds.Status(uri_of(name="greeting", version="1.1"), "yanked"), ALICE)
     same = version_of_greeting(tmp_path / "same", "1.2")
-    assert (await done(publisher(registry, tmp_path / "home"), same, dry_run=True))[2].said == "with 1.0: no change"
+    assert (await done(publisher(registry, tmp_path / "home"), same, dry_run=True))[2].said == (
+        "with 1.0: no change; for its callers compatible"
+    )
 
 
 async def test_a_document_of_another_manifest_is_not_published(registry: SimulatedRegistry, tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from sandboxed import sandboxed_package
 
 from treaty_consensus.errors import Unavailable
 from treaty_handler import Opened
-from treaty_sandbox.bubblewrap import unavailable
+from treaty_sandbox.levels import level_of
 from treaty_sandbox.runtime import SandboxRuntime
 
 
 async def no_sandbox() -> None:
-    raise unavailable("There is none on this machine.")
+    raise level_of("bubblewrap").unavailable("There is none on this machine.")
 
 
 async def test_protocols_without_code_need_no_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ async def test_vectors(name: str, declarative: bool, isolation: Isolation) -> No
     package, project = built(name), load_project(EXAMPLES / name)
     assert package.is_declarative == declarative
     assert {role for vector in project.vectors for role in vector.roles} == set(package.manifest.roles)
-    async with SandboxPool(size=0, isolation=isolation) as pool:
+    async with SandboxPool(size=0, levels=(isolation,)) as pool:
         assert await run_vectors(pool, package, project.vectors) == []
 
 
@@ -71,7 +71,7 @@ async def haggle(sides: dict[str, LoadedSession], offer: int, limit: int, ask: i
 @pytest.mark.deep
 async def test_two_sides_that_haggle_meet_between_floor_and_limit() -> None:
     draw = random.Random(1)
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         sides: dict[str, LoadedSession] = {}
         for local, peer, role in ((BUYER, SELLER, "buyer"), (SELLER, BUYER, "seller")):
             worker = await pool.load(built("haggling"), local=local, peers=[peer])
@@ -94,7 +94,7 @@ async def test_two_sides_that_haggle_meet_between_floor_and_limit() -> None:
 @pytest.mark.parametrize("role", ["buyer", "seller"])
 async def test_a_hostile_peer_does_not_end_a_haggling_session(role: str) -> None:
     peer = SELLER if role == "buyer" else BUYER
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(built("haggling"), local=BUYER, peers=[peer])
         session = await worker.open(role, seed="0" * 32)
         await session.handle(Opened())

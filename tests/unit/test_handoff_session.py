@@ -30,7 +30,7 @@ async def test_vectors(isolation: Isolation) -> None:
         "member",
         "broker",
     }
-    async with SandboxPool(size=0, isolation=isolation) as pool:
+    async with SandboxPool(size=0, levels=(isolation,)) as pool:
         assert await run_vectors(pool, package, project.vectors) == []
 
 

@@ -13,13 +13,14 @@ import pytest
 from treaty_sandbox import interpreter
 
 CODE = """
-import asyncio, shutil
+import asyncio, shutil, sys
 from treaty_sandbox import SandboxLimits, interpreter
+from treaty_sandbox.levels import level_of
 from treaty_sandbox.process import WorkerProcess
 from treaty_sandbox.template import starter
 
 async def main():
-    workers = starter("bubblewrap", SandboxLimits())
+    workers = starter(level_of(sys.argv[1]), SandboxLimits())
     for _ in range(2):
         root = interpreter.snapshot()
         worker = await WorkerProcess.start(workers, SandboxLimits())
@@ -32,10 +33,12 @@ asyncio.run(main())
 """
 
 
-def roots_of_a_process(cache: Path, python: str = sys.executable) -> list[Path]:
+def roots_of_a_process(cache: Path, python: str = sys.executable, level: str = "bubblewrap") -> list[Path]:
     """The snapshots by which a new process has started workers."""
     environment = {**os.environ, "PYTHONPATH": ":".join(path for path in sys.path if path), "XDG_CACHE_HOME": str(cache)}
-    process = subprocess.run([python, "-c", CODE], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    process = subprocess.run(
+        [python, "-c", CODE, level], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
     assert process.returncode == 0, process.stderr
     return [Path(line) for line in process.stdout.splitlines()]
 
@@ -81,6 +84,8 @@ def test_what_was_changed_is_made_anew(tmp_path: Path) -> None:
         lambda: more.write_bytes(good),
         (root.parent / "contents.json").unlink,
         lambda: module.chmod(0o666),
+        (root.parent / "library").unlink,
+        lambda: (root.parent / "library").write_bytes(b""),
     ]
     for number, change in enumerate(changes):
         before = state(root)
@@ -110,8 +115,9 @@ def test_the_oldest_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_a_process_whose_snapshot_goes_away_makes_another(tmp_path: Path) -> None:
-    first, second = roots_of_a_process(tmp_path)
-    assert first == second
+    for level in ("bubblewrap", "process"):
+        first, second = roots_of_a_process(tmp_path, level=level)
+        assert first == second
     assert first.is_relative_to(tmp_path / "treaty" / "interpreters")
 
 
@@ -129,4 +135,5 @@ def test_an_interpreter_of_the_system(tmp_path: Path) -> None:
     system = Path("/usr/bin/python3")
     if not system.exists() or not system.resolve().name.endswith(f"{sys.version_info.major}.{sys.version_info.minor}"):
         pytest.skip(f"{system} is not of this version")
-    assert roots_of_a_process(tmp_path, str(system))
+    for level in ("bubblewrap", "process"):
+        assert roots_of_a_process(tmp_path, str(system), level)

@@ -92,7 +92,7 @@ def environment(*members: tuple[str, str]) -> Any:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("isolation", ["bubblewrap", "none"])
 async def test_vectors(isolation: Isolation) -> None:
-    async with SandboxPool(size=0, isolation=isolation) as pool:
+    async with SandboxPool(size=0, levels=(isolation,)) as pool:
         assert await run_vectors(pool, routing_package(), routing_project().vectors) == []
 
 

@@ -120,6 +120,13 @@ async def add(handler: PassiveHandler, number: int) -> int:
     return int(effect.data)
 
 
+async def open_for(network: str, case: Case) -> PassiveHandler:
+    token = asker.set(network)
+    handler = await case.open()
+    asker.reset(token)
+    return handler
+
+
 def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     """Runs a test in virtual time."""
 
@@ -241,26 +248,27 @@ async def test_a_strangers_sessions_delay_another_by_one_start() -> None:
 @simulated
 async def test_a_network_leaves_workers_for_others() -> None:
     case = Case(max_workers=12)
-
-    async def open_for(network: str) -> PassiveHandler:
-        token = asker.set(network)
-        handler = await case.open()
-        asker.reset(token)
-        return handler
-
-    flood = await asyncio.gather(*(open_for("203.0.113.0/24") for _ in range(20)))
+    flood = await asyncio.gather(*(open_for("203.0.113.0/24", case) for _ in range(20)))
     assert [await add(handler, 1) for handler in flood] == [1] * 20
     assert case.living == 10
-    resting = [handler for handler in flood if not handler.has_worker][:4]
-    began = asyncio.get_running_loop().time()
-    assert await asyncio.gather(*(add(handler, 0) for handler in resting)) == [1] * 4
-    assert asyncio.get_running_loop().time() - began >= 4 * 0.1, "one start at a time"
     rested = case.snapshots
-    others = [await open_for("198.51.100.0/24"), await open_for("192.0.2.0/24")]
+    others = [await open_for("198.51.100.0/24", case), await open_for("192.0.2.0/24", case)]
     assert (case.living, case.snapshots) == (12, rested), "there was room for them"
-    await open_for("198.51.100.0/24")
+    await open_for("198.51.100.0/24", case)
     assert [await add(handler, 2) for handler in flood] == [3] * 20
     assert all(handler.has_worker for handler in others), "those of the greedy network gave way"
+
+
+@pytest.mark.threat(340)
+@simulated
+async def test_a_network_exchanges_two_workers_at_once() -> None:
+    case, clock = Case(max_workers=12), asyncio.get_running_loop().time
+    sessions = await asyncio.gather(*(open_for("203.0.113.0/24", case) for _ in range(20)))
+    assert [await add(handler, 1) for handler in sessions] == [1] * 20
+    resting, began = [handler for handler in sessions if not handler.has_worker], clock()
+    assert await asyncio.gather(*(add(handler, 0) for handler in resting)) == [1] * 10
+    assert 5 * 0.11 <= clock() - began < 6 * 0.11
+    assert case.living == 10
 
 
 @simulated

@@ -74,7 +74,7 @@ def load(request: pytest.FixtureRequest) -> Load:
 async def test_vectors(load: Load, version: str, isolation: Isolation) -> None:
     project, package = load(version)
     assert len(project.vectors) >= 11
-    async with SandboxPool(size=0, isolation=isolation) as pool:
+    async with SandboxPool(size=0, levels=(isolation,)) as pool:
         assert await run_vectors(pool, package, project.vectors) == []
 
 
@@ -143,7 +143,7 @@ async def test_the_handlers_judgement_is_the_schemas(load: Load, version: str) -
     response = {"messageId": "m", "type": "RESPONSE", "status": {"code": 200, "message": "OK"}, "productInfo": LAPTOP}
     gone = {"messageId": "m", "type": "RESPONSE", "status": {"code": 410, "message": ""}, "productInfo": None}
     schemas_of, package = schemas(version), load(version)[1]
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(package, local=BUYER, peers=[SHOP])
         for sender, title, message in (
             ("requester", "ProductInfoRequest", request),
@@ -239,7 +239,7 @@ async def test_two_strangers_talk_through_two_sandboxes(load: Load) -> None:
 
 
 async def test_a_timeout_is_15_seconds_and_says_so(load: Load) -> None:
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(load("1.0")[1], local=BUYER, peers=[SHOP])
         session = await worker.open("requester")
         await session.handle(Opened())
@@ -286,7 +286,7 @@ async def test_a_timeout_is_15_seconds_and_says_so(load: Load) -> None:
 )
 @pytest.mark.parametrize("role", ["requester", "provider"])
 async def test_no_message_of_a_hostile_peer_ends_the_worker(load: Load, hostile: bytes, role: str) -> None:
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(load("1.1")[1], local=BUYER, peers=[SHOP])
         session = await worker.open(role)
         await session.handle(Opened())
@@ -303,7 +303,7 @@ async def test_no_message_of_a_hostile_peer_ends_the_worker(load: Load, hostile:
 
 
 async def test_a_flood_of_requests_is_answered_with_429(load: Load) -> None:
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(load("1.0")[1], local=SHOP, peers=[BUYER])
         session = await worker.open("provider")
         await session.handle(Opened())
@@ -322,7 +322,7 @@ async def test_a_flood_of_requests_is_answered_with_429(load: Load) -> None:
 
 
 async def test_many_calls_at_once_and_a_lost_peer(load: Load) -> None:
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         worker = await pool.load(load("1.0")[1], local=BUYER, peers=[SHOP])
         session = await worker.open("requester")
         await session.handle(Opened())
@@ -343,7 +343,7 @@ async def test_the_codes_of_1_1_are_unknown_to_1_0(load: Load) -> None:
     def sold_out(_: dict[str, Value]) -> Value:
         return Failure(code=100001, message="Out of stock")
 
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         newer = await open_wire(pool, load("1.1")[1], sold_out)
         assert await newer.call("1", productId="P") == Return(call="1", error=Failure(code=100001, message="Out of stock"))
         older = await open_wire(pool, load("1.0")[1], sold_out)

@@ -208,7 +208,7 @@ async def test_a_vector_that_a_handler_does_not_reproduce_is_reported(folder: Pa
     vector.write_text(vector.read_text().replace('"Success"', '"Splendid"'))
     project = load_project(folder)
     package = read_wheel(*project.build_wheel(URI))
-    async with SandboxPool(size=0, isolation="none") as pool:
+    async with SandboxPool(size=0, levels=("none",)) as pool:
         mismatches = await run_vectors(pool, package, project.vectors)
     assert [(mismatch.vector, mismatch.step, mismatch.moved) for mismatch in mismatches] == [("provider-hit.json", 2, False)]
     assert "Splendid" in json.dumps(mismatches[0].expected)

@@ -25,12 +25,14 @@ from treaty_io.network.did_documents import DidResolver
 from treaty_io.network.egress import EgressGuard
 from treaty_io.network.hosts import Network
 from treaty_sandbox.interface import Runtime
+from treaty_sandbox.isolation import at_least
 from treaty_sandbox.recorder import recorded
 from treaty_sandbox.runtime import SandboxRuntime
 
 from ..config import AgentConfig, effective
 from ..negotiators.negotiator import Negotiators
 from ..reports.report import RegistryLog, Reporter
+from ..sessions.activity import Activity
 from ..sessions.agreements import AgreementCache, NegotiatedProtocols
 from ..sessions.context import AgentContext
 from ..sessions.deposits import Deposits
@@ -87,7 +89,7 @@ def assemble(
         raise Refused(
             AgentCode.SETTINGS,
             "Code of a negotiator runs only in a sandbox: no publisher vouches for it.",
-            fix='Set isolation = "bubblewrap" in the policy, or do without negotiators.',
+            fix='Set isolation = "process" in the policy, or do without negotiators.',
         )
     afterwards = Afterwards()
     agreements = AgreementCache(home, afterwards)
@@ -99,7 +101,8 @@ def assemble(
         TrustedRegistries(home).add(name)
         origin = name.origin
         ports = ports or _registry_ports(identity, home, config, network, origin, agreements, afterwards, timeouts.registry)
-    negotiated, reporter = NegotiatedProtocols(home), Reporter(identity, home, ports.log_of, delay=policy.report_delay)
+    activity, negotiated = Activity(), NegotiatedProtocols(home)
+    reporter = Reporter(identity, home, ports.log_of, delay=policy.report_delay)
     context = AgentContext(
         identity=identity,
         home=home,
@@ -108,7 +111,7 @@ def assemble(
         limits=config.limits,
         capacity=config.capacity,
         ports=ports,
-        served=ServedProtocols(config.capacity, negotiated, policy.max_age),
+        served=ServedProtocols(config.capacity, negotiated, policy.max_age, activity.calls),
         memory=SessionMemory(agreements, negotiated, Approvals(home), config.transcripts, on_escalation is not None),
         reports=SessionReports(reporter, origin),
         deposits=Deposits(reporter, ports.has_weight),
@@ -118,6 +121,7 @@ def assemble(
         negotiators=negotiators,
         on_escalation=on_escalation,
         on_event=on_event,
+        activity=activity,
     )
     endpoint = AgentEndpoint(context, network, config.flow)
     return Parts(config, network, context, endpoint, SessionOpener(context, endpoint, network, on_changed_peer))
@@ -173,7 +177,7 @@ def _local_ports(
 
 
 def _sandbox(home: Path, config: AgentConfig, afterwards: Afterwards) -> Runtime:
-    runtime = SandboxRuntime(home, config.policy.isolation, config.workers, config.sandbox, afterwards)
+    runtime = SandboxRuntime(home, at_least(config.policy.isolation), config.workers, config.sandbox, afterwards)
     return recorded(runtime, config.recordings)
 
 

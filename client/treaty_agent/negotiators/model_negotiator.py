@@ -18,6 +18,7 @@ from treaty_consensus.errors import Refused, TreatyError
 from treaty_consensus.printable import printable
 from treaty_io.codes import NegotiationCode, SandboxCode
 from treaty_sandbox import SandboxLimits, SandboxPool
+from treaty_sandbox.isolation import at_least
 
 from . import questions
 from .documents import NegotiatedDocument, resolve
@@ -59,7 +60,7 @@ class Writer:
     """Writes handlers for one session."""
 
     def __init__(self, ask: PromptRunner, pool: SandboxPool, *, fix_rounds: int, licence: str) -> None:
-        """Set the pool and the limits. `pool`: must isolate by bubblewrap, because the author of this code is not trusted."""
+        """Set the pool and the limits. `pool`: must isolate, because the author of this code is not trusted."""
         self._ask, self._pool, self._fix_rounds, self._licence = ask, pool, fix_rounds, licence
 
     async def write(self, task: Task) -> WrittenHandler:
@@ -144,7 +145,7 @@ class ModelNegotiators:
         self._model, self._spending = model, Spending(model.budget)
         self._allowance, self._fix_rounds, self._licence = allowance or Allowance(), fix_rounds, licence
         # No idle workers: handlers are tried rarely.
-        self._pool = SandboxPool(size=0, isolation="bubblewrap", limits=limits)
+        self._pool = SandboxPool(size=0, levels=at_least("process"), limits=limits)
 
     def open(self, situation: NegotiationContext) -> ModelNegotiator:
         """Return a negotiator with its own budget. An initiator's own capabilities are left out: they do not concern its

@@ -61,7 +61,7 @@ class CallCounts:
 
     def __init__(self) -> None:
         self.under_way = self.waiting = 0
-        self._outcomes = Counter[str]()
+        self._outcomes: Counter[str] = Counter()
 
     def snapshot(self) -> CallMetrics:
         """Return the present numbers."""

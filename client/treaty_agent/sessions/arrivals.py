@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from treaty_consensus.errors import TreatyError
 from treaty_io.line_limit import limited_logger
 
+from .activity import CallCounts
 from .session import Session, SessionBackend
 
 AT_ONCE = 32
@@ -50,9 +51,10 @@ class _Arrival:
 class ServedSessions:
     """The running sessions that other agents opened, in the order in which they began to run. For one event loop."""
 
-    def __init__(self, function: Callable[[str], OnSession | None] = lambda uri: None) -> None:
-        """Begin without sessions. `function`: return the function for the sessions with a protocol, by its URI."""
-        self._function = function
+    def __init__(self, function: Callable[[str], OnSession | None] = lambda uri: None, counts: CallCounts | None = None) -> None:
+        """Begin without sessions. `function`: return the function for the sessions with a protocol, by its URI. `counts`: of this
+        side's calls in them."""
+        self._function, self._counts = function, counts or CallCounts()
         self._running: dict[SessionBackend, _Arrival] = {}
 
     def begin(self, backend: SessionBackend) -> None:
@@ -64,7 +66,7 @@ class ServedSessions:
             backend.check_open()
         except TreatyError:
             return  # it ended before this side was told that it runs
-        arrival = self._running.setdefault(backend, _Arrival(Session(backend), ""))
+        arrival = self._running.setdefault(backend, _Arrival(Session(backend, self._counts), ""))
         protocol = arrival.session.protocol
         if arrival.protocol != protocol:
             _cancel(arrival)

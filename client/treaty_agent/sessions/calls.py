@@ -49,6 +49,7 @@ from treaty_io.abandonable import abandonable
 from treaty_io.alarm_timeout import AlarmTimeout
 from treaty_io.codes import OperationCode, SessionCode
 from treaty_io.errors import PeerUnavailable
+from treaty_io.shared_timer import SharedTimer
 from treaty_sandbox.schemas import measure
 
 from ..transport.parting import SessionParting
@@ -246,7 +247,7 @@ class CallTable:
     async def _within(self, call: OpenCall, described: Call, seconds: float) -> Any:
         """Make a call inside of the middleware. `seconds`: its time."""
         try:
-            async with AlarmTimeout(call.due):
+            async with AlarmTimeout(call.due, self._session.timer):
                 return await self._session.pipeline.call(described, partial(self._exchange, call))
         except TimeoutError as error:
             raise self._noted(call.late(seconds)) from error
@@ -269,7 +270,7 @@ class CallTable:
         assert items is not None
         self._enter(call).trace = described.context.trace
         try:
-            async with AlarmTimeout(clock() + limit):
+            async with AlarmTimeout(clock() + limit, self._session.timer):
                 await self._submit(call)
                 more = await call.is_ready(items)
             self._note(began, True)
@@ -277,7 +278,7 @@ class CallTable:
                 yield self._take(call, items)
                 # The limit begins anew: it is for the silence before one item. The items before it are taken, so the other side
                 # owes one.
-                async with AlarmTimeout(clock() + limit):
+                async with AlarmTimeout(clock() + limit, self._session.timer):
                     more = await call.is_ready(items)
         except TimeoutError as error:
             self._note(began, False)
@@ -458,9 +459,11 @@ class Phase(Enum):
 
 
 class CallingSession(ABC):
-    """A session, as the table of its calls uses it. `pipeline`: the middleware around each call."""
+    """A session, as the table of its calls uses it. `pipeline`: the middleware around each call. `timer`: of the session's
+    deadlines."""
 
     pipeline: CallPipeline
+    timer: SharedTimer
 
     @property
     @abstractmethod

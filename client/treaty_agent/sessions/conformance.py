@@ -157,7 +157,7 @@ class TestedHandler:
     __test__ = False  # else pytest collects the class because of its name
 
     def __init__(self, core: HelloCore, cases: Sequence[TestCase]) -> None:
-        self._core, self._cases = core, cases
+        self._core, self._cases, self.timer = core, cases, core.loop.timer
         self._host: HostedHandler | None = None
         self._outcomes: dict[str, asyncio.Future[Return]] = {}
 

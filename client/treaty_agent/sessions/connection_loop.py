@@ -25,6 +25,7 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_io.alarm import Alarm
 from treaty_io.codes import SessionCode
 from treaty_io.line_limit import limited_logger
+from treaty_io.shared_timer import SharedTimer
 
 from ..transport.connection import Connection, ConnectionLost
 from ..transport.parting import SessionParting
@@ -100,8 +101,10 @@ class ConnectionLoop(ABC, Generic[_A, _T]):
         self._steps = deque[Step]()
         # The task of the loop waits for it when there is no step.
         self._idle: asyncio.Future[None] | None = None
-        # One timer for all deadlines of the machine, which moves them at most steps.
-        self._alarm, self._due_at = Alarm(self.wake), math.inf
+        self.timer = SharedTimer()
+        """The timer of all deadlines of the sessions on this connection."""
+        # One alarm for all deadlines of the machine, which moves them at most steps.
+        self._alarm, self._due_at = Alarm(self.wake, self.timer), math.inf
         self._is_reading = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = False

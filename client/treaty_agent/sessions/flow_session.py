@@ -59,7 +59,7 @@ class HandlerLine:
 
     def __init__(self, core: FlowCore, session: FlowSession) -> None:
         """Begin connected."""
-        self._core, self._session = core, session
+        self._core, self._session, self.timer = core, session, core.loop.timer
         self._connected = True
 
     def disconnect(self) -> None:
@@ -133,7 +133,7 @@ class FlowSession(CallingSession):
     def __init__(self, core: FlowCore, id: str) -> None:
         """Begin without a handler."""
         settings = core.dependencies.settings
-        self.id, self.pipeline = id, core.dependencies.hosts.pipeline
+        self.id, self.pipeline, self.timer = id, core.dependencies.hosts.pipeline, core.loop.timer
         self.agreed, self.expires_at, self.resumed = Agreed(""), 0, False
         self.timeline, self.messages_received, self.has_sent = list(core.timeline), 0, False
         self._core, self._timeouts = core, core.dependencies.timeouts

@@ -12,6 +12,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
 from treaty_handler import INTERFACE, Return, Send, Value
 from treaty_io.identity import PeerIdentity
+from treaty_io.shared_timer import SharedTimer
 
 from .activity import Activity
 from .call_context import CallOrigin
@@ -24,7 +25,9 @@ OnServed: TypeAlias = Callable[[float, bool], None]
 
 
 class HandlerPort(Protocol):
-    """The functions that a handler's host uses from its session."""
+    """The functions that a handler's host uses from its session. `timer`: of the session's deadlines."""
+
+    timer: SharedTimer
 
     @property
     def backlog(self) -> int:

@@ -361,7 +361,7 @@ class HandlerHost:
             self._ring_at(due)
 
     def _ring_at(self, due: float) -> None:
-        self._alarm, self._due_at = self._alarm or Alarm(self._ring), due
+        self._alarm, self._due_at = self._alarm or Alarm(self._ring, self._port.timer), due
         self._alarm.set(due)
 
     def _ring(self) -> None:

@@ -87,6 +87,14 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
     protocol_id = ""
     expires_at = 0
 
+    # Of the class until they change: most sessions never set them, and an idle one is small.
+    flow_sender, _left_without_hello = "", False
+    # True while the agreement is not written, because tests may still fail.
+    _owes_memory = False
+    _conformance: ConformanceRun | None = None
+    _text: TextChannel | None = None
+    _reports: CosignatureExchange | None = None
+
     def __init__(
         self,
         connection: Connection,
@@ -104,18 +112,12 @@ class HelloSession(ConnectionLoop[Action, float], CallingSession):
         self.running: asyncio.Future[None] = abandonable()
         tracing.watch(self.running, "handshake", treaty_profile="hello", treaty_initiator=machine.is_initiator)
         self._role, self._recorder, self._opening, self._early = role, recorder, opening, early
-        self.flow_sender, self._left_without_hello = "", False
-        # True while the agreement is not written, because tests may still fail.
-        self._owes_memory = False
         self._core = HelloCore(self, machine, role)
         self.timeline = self._core.timeline
         self.calls = CallTable(self)
         self.negotiation = Negotiation(self._core)
         self._requests = PeerRequests(self._core)
         self._code = CodeLoader(self._core, self, self.negotiation, self.calls)
-        self._conformance: ConformanceRun | None = None
-        self._text: TextChannel | None = None
-        self._reports: CosignatureExchange | None = None
 
     # The interface of a session to its application
 

@@ -40,18 +40,18 @@ class InProcessCaller:
                 "This agent takes encrypted sessions alone, and callers of another protocol are not proved.",
                 fix='Set encryption = "preferred" in the policy, or open no door.',
             )
-        self._flow, self._serving = flow, TaskSet[None]()
+        self._flow, self._serving, activity = flow, TaskSet[None](), Activity()
         # A copy: the agent's own functions and negotiators must not serve the caller's side.
         self._context = replace(
             context,
             identity=Identity.create(),
             policy=replace(policy, encryption="off", report=False, publish=False),
-            served=ServedProtocols(context.capacity, context.memory.negotiated, policy.max_age),
+            served=ServedProtocols(context.capacity, context.memory.negotiated, policy.max_age, activity.calls),
             negotiators=None,
             on_escalation=None,
             on_event=None,
             answerer=None,
-            activity=Activity(),
+            activity=activity,
         )
 
     @asynccontextmanager

@@ -78,7 +78,7 @@ class Invocations:
         self._pending: dict[str, _Invocation] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # By peer: the streams whose task runs, those that are being stopped too.
-        self._streams = Counter[PeerIdentity]()
+        self._streams: Counter[PeerIdentity] = Counter()
         # Bounds the functions that one session runs at the same time.
         self._running = asyncio.Semaphore(context.capacity.functions)
         # One item at a time waits for room: else the items of all streams would use the same free room.
@@ -191,7 +191,7 @@ class Invocations:
                 if due <= began:
                     raise TimeoutError  # the caller does not wait any more
                 # A function in a thread cannot be cancelled; only its result is dropped.
-                async with AlarmTimeout(due):
+                async with AlarmTimeout(due, self._port.timer):
                     value = await self._context.pipeline.call(call, partial(self._perform, operation))
         except Exception as error:
             return Result(call=id, error=self._failures.raised(operation, error, *_caller(one)))
@@ -231,7 +231,7 @@ class Invocations:
         """Return the next item, or `_END`, when the handler asks for one."""
         await one.has_credit.wait()
         # Only here: while nothing is asked for, the function does not run and may not be late.
-        async with AlarmTimeout(asyncio.get_running_loop().time() + one.operation.timeout):
+        async with AlarmTimeout(asyncio.get_running_loop().time() + one.operation.timeout, self._port.timer):
             value: object = await anext(items, _END)
         one.credit -= 1
         if not one.credit:

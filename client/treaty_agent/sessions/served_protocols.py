@@ -16,6 +16,7 @@ from treaty_consensus import canonical
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import Role
 
+from .activity import CallCounts
 from .agreements import NegotiatedProtocol, NegotiatedProtocols, is_negotiated
 from .arrivals import OnSession, ServedSessions
 from .handler_hosts import RESPONDER, HostRequest
@@ -37,12 +38,13 @@ class ServedProtocols:
     `changed`: called after each change of the served protocols.
     """
 
-    def __init__(self, capacity: Capacity, negotiated: NegotiatedProtocols, max_age: int) -> None:
-        """Serve nothing yet. `negotiated`: the protocols that this agent may speak although none provides them."""
+    def __init__(self, capacity: Capacity, negotiated: NegotiatedProtocols, max_age: int, calls: CallCounts) -> None:
+        """Serve nothing yet. `negotiated`: the protocols that this agent may speak although none provides them. `calls`: counts
+        this agent's calls."""
         self.services: dict[str, Service] = {}
         self.unserved: dict[str, TreatyError] = {}
         self.offers, self.flow_offers = OfferedFunctions(capacity), ProtocolRegistry()
-        self.arrivals = ServedSessions(self._on_session)
+        self.arrivals = ServedSessions(self._on_session, calls)
         self.max_age, self.is_providing = max_age, False
         self.renewal: asyncio.TimerHandle | None = None
         self.changed: list[Callable[[], None]] = []

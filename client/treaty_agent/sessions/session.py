@@ -161,9 +161,9 @@ class Session:
     """A session with another agent: one of `Agent.connect`, or one that the other agent opened (`Agent.on_session`). For one
     event loop; several calls may run at once."""
 
-    def __init__(self, backend: SessionBackend, counts: CallCounts | None = None) -> None:
+    def __init__(self, backend: SessionBackend, counts: CallCounts) -> None:
         """Wrap a backend, which runs in a task of its own. `counts`: of the calls."""
-        self._backend, self._counts = backend, counts or CallCounts()
+        self._backend, self._counts = backend, counts
 
     async def __aenter__(self) -> Session:
         return self

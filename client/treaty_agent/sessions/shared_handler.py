@@ -42,6 +42,7 @@ from treaty_io.errors import PeerUnavailable, session_over
 from treaty_io.identity import ClaimedPeer, PeerIdentity, ProvedPeer
 from treaty_io.line_limit import limited_logger
 from treaty_io.places import Places, asker
+from treaty_io.shared_timer import SharedTimer
 from treaty_io.task_set import TaskSet
 
 from .call_context import CallOrigin
@@ -97,7 +98,7 @@ class SharedHandler(CallingSession):
         self._error: TreatyError | None = None
         self._is_outdated = self._rests = False
         self._has_begun = asyncio.Event()
-        self.pipeline = settings.pipeline
+        self.pipeline, self.timer = settings.pipeline, SharedTimer()
         self.calls = CallTable(self, prefix=f"{secrets.token_hex(4)}-")
         # A context of its own: the session outlives the connection that began it, and works for all networks.
         self._task = asyncio.create_task(self._run(), context=Context())

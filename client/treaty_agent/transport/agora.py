@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from treaty_anp import frame
 from treaty_anp.frame import ProtocolType
 from treaty_anp.hello_profile import hello
-from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError, Unavailable
+from treaty_consensus.errors import Conflict, Malformed, NotFound, Refused, TreatyError
 from treaty_io.codes import ConnectionCode
 from treaty_io.identity import Identity
 from treaty_io.task_set import TaskSet
@@ -31,7 +31,9 @@ from treaty_io.task_set import TaskSet
 from . import memory
 from .connection import Connection, ConnectionLost, next_message
 from .http_server import HttpResponse
-from .memory import MemoryConnection
+
+if TYPE_CHECKING:
+    from .application import Application
 
 CONVERSATIONS = "/conversations"
 EXPIRY = 60
@@ -94,18 +96,10 @@ class _Conversation:
 class Agora:
     """The conversations of an agent. For one event loop."""
 
-    def __init__(
-        self,
-        serve: Callable[[MemoryConnection], Coroutine[Any, Any, None]],
-        refusal: Callable[[str | None], Unavailable | None],
-        protocols: Mapping[str, AgoraProtocol],
-    ) -> None:
-        """Start with no conversation.
-
-        `serve`: called for each, which ends when it returns. `refusal`: returns the error for a new one from an IP address, or
-        None. `protocols`: by SHA-1 in base64; looked up anew for each request.
-        """
-        self._serve, self._refusal, self._protocols = serve, refusal, protocols
+    def __init__(self, application: Application, protocols: Mapping[str, AgoraProtocol]) -> None:
+        """Start with no conversation. `application`: serves each. `protocols`: by SHA-1 in base64; looked up anew for each
+        request."""
+        self._application, self._protocols = application, protocols
         self._open: dict[str, _Conversation] = {}
         self._tasks = TaskSet[None]()
 
@@ -135,12 +129,12 @@ class Agora:
         protocol = self._protocols.get(request.protocol_hash or "")
         if protocol is None:
             raise NotFound(ConnectionCode.PATH, "This agent serves no protocol with that hash.", fix="Read its description.")
-        if (refusal := self._refusal(address.rpartition(":")[0])) is not None:
+        if (refusal := self._application.refusal(address.rpartition(":")[0])) is not None:
             raise refusal
         here, there = memory.pair(source=peer, address=address)
         name, conversation = secrets.token_urlsafe(16), _Conversation(here, peer)
         self._open[name] = conversation
-        self._tasks.start(self._serve(there))
+        self._tasks.start(self._application.serve(there, ""))
         try:
             conversation.busy = True
             async with asyncio.timeout(PATIENCE):

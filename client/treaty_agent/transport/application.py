@@ -152,12 +152,12 @@ class Application:
         self._intake, self._drain = intake or Intake(), drain
         self._accept, self._max, self._documents, self._authenticate = accept, max_connections, documents, authenticate
         self._challenge = challenge
-        self._connections: dict[_Served, asyncio.Event] = {}
+        self._connections: dict[_Served, asyncio.Future[None]] = {}
         self._of_network = Counter[str]()
         # A message is read in one iteration of the loop, handled in the next, and its effects may need another one.
         self._rounds = Rounds(iterations=3)
-        self.sessions = Sessions(self._serve, self.refusal, self.turns)
-        self.agora = Agora(self._serve, self.refusal, agora)
+        self.sessions = Sessions(self)
+        self.agora = Agora(self, agora)
         self._room = ByteRoom(MAX_READING)
         self._closed = False
 
@@ -189,7 +189,8 @@ class Application:
         # Copies: each connection removes itself while the others close.
         over = list(self._connections.values())
         await asyncio.gather(*(connection.leave() for connection in list(self._connections)))
-        await asyncio.gather(*(event.wait() for event in over))
+        if over:
+            await asyncio.wait(over)  # which cancels none of them with its caller
         await self.sessions.deliver()
         await asyncio.gather(*(door.aclose() for door in self._doors.values()))
 
@@ -211,7 +212,7 @@ class Application:
     async def _serve(self, connection: _Served) -> None:
         if self._closed:  # `aclose` ran after the connection was made
             return await connection.leave()
-        over = self._connections[connection] = asyncio.Event()
+        over = self._connections[connection] = asyncio.get_running_loop().create_future()
         network = asker_at(connection.address.rpartition(":")[0])
         self._of_network[network] += 1
         try:
@@ -225,7 +226,7 @@ class Application:
             self._of_network[network] -= 1
             if not self._of_network[network]:
                 del self._of_network[network]  # strangers choose their networks
-            over.set()
+            over.set_result(None)
 
     def refuse(self, headers: Mapping[str, str], address: str) -> HttpResponse | None:
         """Return the answer that refuses a WebSocket, or None. `headers`: by lower-case name. `address`: the peer's, or ""."""
@@ -237,8 +238,8 @@ class Application:
         sayings = {"Content-Type": "text/plain; charset=utf-8", "Retry-After": "1"}
         return HttpResponse(503, sayings, f"{refusal.message}\n".encode())
 
-    async def serve(self, connection: WebSocketConnection | AsgiWebSocket | MemoryConnection, traceparent: str) -> None:
-        """Serve a WebSocket, or a connection in this process, that was not refused, and close it."""
+    async def serve(self, connection: _Served, traceparent: str) -> None:
+        """Serve a connection that was not refused, and close it. `traceparent`: of the request that opened it, or ""."""
         # The peer's trace is a claim. It decides nothing.
         with tracing.joined(traceparent):
             await self._serve(connection)

@@ -10,9 +10,9 @@ import asyncio
 import re
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from treaty_consensus.canonical import parse_decimal
 from treaty_consensus.errors import Conflict, Gone, Malformed, NotFound, Refused, Unavailable
@@ -35,6 +35,9 @@ from .http import (
     fitting,
     size_of,
 )
+
+if TYPE_CHECKING:
+    from .application import Application
 
 EXPIRY = 60
 """Seconds without a request after which the source counts as gone."""
@@ -253,18 +256,9 @@ class ServedSession:
 class Sessions:
     """All sessions of an agent over HTTP. For one event loop."""
 
-    def __init__(
-        self,
-        serve: Callable[[ServedSession], Awaitable[None]],
-        refusal: Callable[[str | None], Unavailable | None],
-        turns: Callable[[str | None], MessageTurns],
-    ) -> None:
-        """Start with no session.
-
-        `serve`: called for each new session, which ends when it returns. `refusal`: returns the error for a new session from an
-        IP address, or from any (None), or None. `turns`: returns those for messages from an IP address.
-        """
-        self._serve, self._refusal, self._turns = serve, refusal, turns
+    def __init__(self, application: Application) -> None:
+        """Start with no session. `application`: serves each."""
+        self._application = application
         self._sessions: dict[str, ServedSession] = {}
         self._keys: dict[str, ServedSession] = {}
         self._lingering: OrderedDict[str, asyncio.TimerHandle] = OrderedDict()
@@ -298,7 +292,7 @@ class Sessions:
         """
         session = self._keys.get(parameters.get("key", "")) if path == SESSIONS else self._find(path)
         if session is None:
-            if (refusal := self._refusal(None)) is not None:
+            if (refusal := self._application.refusal(None)) is not None:
                 raise refusal
             yield
             return
@@ -340,9 +334,9 @@ class Sessions:
             raise Malformed(ConnectionCode.REQUEST, "A session is opened by the sourceHello.")
         session = self._keys.get(key)
         if session is None:
-            if (refusal := self._refusal(address.rpartition(":")[0])) is not None:
+            if (refusal := self._application.refusal(address.rpartition(":")[0])) is not None:
                 raise refusal
-            turns = self._turns(address.rpartition(":")[0])
+            turns = self._application.turns(address.rpartition(":")[0])
             session = ServedSession(address, peer, key=key, weigh=self._weigh, turns=turns)
             self._sessions[session.id] = self._keys[key] = session
             self._tasks.start(self._run(session))
@@ -355,7 +349,7 @@ class Sessions:
 
     async def _run(self, session: ServedSession) -> None:
         try:
-            await self._serve(session)
+            await self._application.serve(session, "")
         finally:
             session.end()
             session.discard()

@@ -27,8 +27,10 @@ from treaty_consensus.errors import Malformed
 from treaty_io import tracing
 from treaty_io.admission.message_turns import MessageTurns
 from treaty_io.alarm import Alarm
+from treaty_io.alarm_timeout import AlarmTimeout
 from treaty_io.codes import NetworkCode
 from treaty_io.network.hosts import Network
+from treaty_io.shared_timer import SharedTimer
 
 from .connection import Connection, ConnectionFailed, ConnectionLost, unwatched
 from .parting import is_draining
@@ -259,7 +261,9 @@ class _OpeningConnection(WebSocketConnection):
     _websocket: ClientProtocol
 
     def __init__(self, websocket: ClientProtocol) -> None:
-        super().__init__(websocket)
+        self.timer = SharedTimer()
+        """The timer of the opening, which goes on as that of the pings."""
+        super().__init__(websocket, alarm=Alarm(self._ring, self.timer))
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_made = False
         """Whether there is a TCP connection, and with TLS a secure one."""
@@ -318,7 +322,7 @@ async def connect(url: str, network: Network) -> Connection:
 
 async def _open(connection: _OpeningConnection, host: str, port: int, **secure: Any) -> None:
     try:
-        async with asyncio.timeout(OPEN_TIMEOUT):
+        async with AlarmTimeout(asyncio.get_running_loop().time() + OPEN_TIMEOUT, connection.timer):
             await asyncio.get_running_loop().create_connection(lambda: connection, host, port, **secure)
             await connection.opened
     except BaseException:

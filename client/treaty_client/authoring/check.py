@@ -95,7 +95,7 @@ async def check_package(package: HandlerPackage, *, allow_uncovered: bool = Fals
 async def _replay(package: HandlerPackage, vectors: Sequence[Vector], *, allow_uncovered: bool) -> ProtocolCheck:
     problems: list[ProjectProblem] = []
     mismatches: list[Mismatch] = []
-    # Always in the sandbox, as readers run it. The policy's `isolation` does not count here.
+    # Always in a sandbox, as readers run it. The policy's `isolation` does not count here.
     async with SandboxPool(size=1) as pool:
         try:
             # By itself first, so that a handler that does not import is reported once, not for each vector.

@@ -2,7 +2,7 @@
 
     1 build       the handler's wheel, so that all its rules and those of the document are checked before anything is public
     2 try         replay the project's vectors in the sandbox, also with hostile messages; check that they reach every operation
-    3 compare     with the version before it: a breaking change needs the next major version
+    3 compare     with the version before it, also by sessions of both: a breaking change needs the next major version
     4 publish     sign the `publish` statement, upload document and card, log it, check the receipt
     5 check       read the protocol back with all proofs, like a stranger
     6 attest      have the wheel attested by the registry's Sigstore authority, and verify that with the root in the genesis
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,13 +27,17 @@ from treaty_consensus.codes import PublishCode, TrustedRootCode
 from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.handler.comparison import OperationChange, operation_changes, operation_views
+from treaty_consensus.handler.compatibility import Compatibility, check_continues
 from treaty_consensus.handler.wheel import following
-from treaty_consensus.kinds import Blob, Body, Handler, Publish
+from treaty_consensus.kinds import Base, Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
+from treaty_consensus.statement import Statement
 from treaty_io.codes import VectorCode
 from treaty_io.identity import Identity
 from treaty_io.network.hosts import Network
 from treaty_io.network.requests_adapter import session_setup
+from treaty_sandbox import SandboxPool
+from treaty_sandbox.compatibility.versions import compatibility
 
 from ..authoring.check import check_package
 from ..authoring.document import document_problems
@@ -58,8 +62,8 @@ What = Literal[
 
 @dataclass(frozen=True)
 class Published:
-    """A completed step. `index`: the leaf, if there is one; `digest`: of the wheel, document or attestation. `changes`: since the
-    version before."""
+    """A completed step. `index`: the leaf, if there is one; `digest`: of the wheel, document or attestation. `changes`,
+    `compatibility`: since the version before. `base`: of a version that continues it."""
 
     what: What
     uri: str
@@ -67,6 +71,8 @@ class Published:
     digest: str
     index: int | None = None
     changes: tuple[OperationChange, ...] = ()
+    compatibility: Compatibility | None = None
+    base: Base | None = None
 
 
 class Publisher:
@@ -117,22 +123,24 @@ class Publisher:
             raise problem.error
         # Asked first, so that a repeated run after a crash finds the document that it logged.
         publication = await self._found(uri, project)
-        if publication is None and package is not None and (compared := await self._compared(uri, package)) is not None:
+        compared = None if publication or package is None else await self._compared(uri, project.topic, package)
+        if compared is not None and compared.compatibility is not None:
             yield compared
-            _check_line(uri, parse_protocol_uri(compared.uri), compared.changes)
+            check_continues(uri, compared.compatibility)
         if dry_run:
             yield publication or Published(
                 "unpublished", str(uri), "this version is free; nothing was sent", project.protocol_hash
             )
             return
-        yield publication or await self._publish_document(uri, project)
+        yield publication or await self._publish_document(uri, project, compared.base if compared else None)
         if wheel is not None:
             async for done in self._publish_handler(uri, project, *wheel):
                 yield done
 
-    async def _publish_document(self, uri: ProtocolUri, project: Project) -> Published:
+    async def _publish_document(self, uri: ProtocolUri, project: Project, base: Base | None) -> Published:
         card = project.card.encode()
-        body = Publish(str(uri), project.topic, _blob(project.document), _blob(card), project.origin, project.aliases)
+        blobs = _blob(project.document), _blob(card)
+        body = Publish(str(uri), project.topic, *blobs, project.origin, project.aliases, base)
         index = await self._log(body, project.document, card)
         sentence = f"leaf {index}, in the topic {project.topic}"
         return Published("published", str(uri), sentence, project.protocol_hash, index)
@@ -154,9 +162,9 @@ class Publisher:
             )
         return Published("found-published", str(uri), "this document was published before", document, published.index)
 
-    async def _compared(self, uri: ProtocolUri, package: HandlerPackage) -> Published | None:
-        """Compare with the version before: the newest one of this line that is in use, else the newest one. None without one
-        whose operations can be read."""
+    async def _compared(self, uri: ProtocolUri, topic: str, package: HandlerPackage) -> Published | None:
+        """Compare with the version before: the newest one of this line that is in use and has a handler of its publisher, else
+        the newest such one. None if there is none among the newest `MAX_EARLIER`."""
         try:
             summaries = await self._client.versions(uri)
         except NotFound:
@@ -164,23 +172,36 @@ class Publisher:
         others = [parse_protocol_uri(summary.uri) for summary in summaries if summary.status in ("active", "deprecated")]
         earlier = [other for other in others if Version(other.version) < Version(uri.version)]
         line = [other for other in earlier if uri.continues(other)]
-        if not earlier:
-            return None
-        before = max(line or earlier, key=lambda other: Version(other.version))
-        _, evidence = await self._evidence(before)
-        handlers = [logged.statement for logged in evidence.statements if isinstance(logged.statement.body, Handler)]
-        # Its own publisher's first: another one may have attached a handler too.
-        handlers.sort(key=lambda statement: statement.author.text == self._identity.did)
-        if not handlers:
-            return None
-        body = handlers[-1].body
-        assert isinstance(body, Handler)
-        old = read_wheel(body.filename, await self._client.blob(body.wheel))
+        newest = sorted(line or earlier, key=lambda other: Version(other.version), reverse=True)
+        for before in newest[:MAX_EARLIER]:
+            _, evidence = await self._evidence(before)
+            publisher = evidence.published(str(before)).statement.author.text
+            own = [
+                logged.statement
+                for logged in evidence.statements
+                if isinstance(logged.statement.body, Handler) and logged.statement.author.text == publisher
+            ]
+            if own:
+                return await self._compare(uri, topic, package, own[-1], evidence)
+        return None
+
+    async def _compare(
+        self, uri: ProtocolUri, topic: str, package: HandlerPackage, attached: Statement, evidence: Evidence
+    ) -> Published:
+        """Compare with a handler of an earlier version, which `evidence` proves."""
+        assert isinstance(attached.body, Handler), "it attaches"
+        before, is_own = parse_protocol_uri(attached.body.uri), attached.author.text == self._identity.did
+        old = read_wheel(attached.body.filename, await self._client.blob(attached.body.wheel))
         changes = operation_changes(operation_views(old.manifest), operation_views(package.manifest))
-        sentence = (
-            f"with {before.version}: {len(changes)} of its operations differ" if changes else f"with {before.version}: no change"
-        )
-        return Published("compared", str(before), sentence, old.digest, changes=tuple(changes))
+        async with SandboxPool() as pool:
+            names = before.version, uri.version
+            # Code runs only if this identity signed it.
+            verdict = await compatibility(old, package, names, pool, before=str(before), runs_code=is_own)
+        difference = f"{len(changes)} of its operations differ" if changes else "no change"
+        sentence = f"with {before.version}: {difference}; for its callers {verdict.backward.verdict}"
+        is_continued = uri.continues(before) and verdict.backward.verdict == "compatible"
+        base = _base(before, topic, evidence) if is_continued else None
+        return Published("compared", str(before), sentence, old.digest, None, tuple(changes), verdict, base)
 
     async def _publish_handler(self, uri: ProtocolUri, project: Project, filename: str, wheel: bytes) -> AsyncIterator[Published]:
         assert project.handler is not None
@@ -269,15 +290,25 @@ class Publisher:
         return int(self._clock())
 
 
-def _check_line(uri: ProtocolUri, before: ProtocolUri, changes: Sequence[OperationChange]) -> None:
-    """Check that a breaking change has a number of its own. Raises `Refused` (`publish.breaking`)."""
-    breaking = [change.name for change in changes if change.is_breaking]
-    if breaking and uri.continues(before):
-        epoch, major = Version(before.version).epoch, Version(before.version).major + 1
-        fault = f"{uri.version} has the number of a version that continues {before.version}, and breaks {', '.join(breaking)}."
-        number = f"{epoch}!{major}.0" if epoch else f"{major}.0"
-        fix = f'Write version = "{number}" in protocol.toml, or undo the breaking changes. Nothing was sent.'
-        raise Refused(PublishCode.BREAKING, fault, fix=fix)
+MAX_EARLIER = 8
+"""Earlier versions that are asked for a handler. Each is a bundle to fetch."""
+MAX_BASES = 8
+"""Documents that a document may rest on. A registry refuses more."""
+
+
+def _base(before: ProtocolUri, topic: str, evidence: Evidence) -> Base | None:
+    """Return the base that continues the line of a version in a topic: that version, or the base of one that rests on many."""
+    body = evidence.published(str(before)).statement.body
+    assert isinstance(body, Publish), "it publishes"
+    if body.topic != topic:
+        return None
+    own, below = Base(body.uri, body.document.sha256), body.base
+    count = 1
+    while below is not None and count <= MAX_BASES:
+        lower = evidence.published(below.uri).statement.body
+        assert isinstance(lower, Publish), "it publishes"
+        count, below = count + 1, lower.base
+    return own if count <= MAX_BASES else body.base
 
 
 async def _try(uri: ProtocolUri, package: HandlerPackage, *, allow_uncovered: bool) -> Published:

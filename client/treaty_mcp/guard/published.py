@@ -38,7 +38,7 @@ class PublishedInterface:
             ToolChange(
                 project.operations[name].wish if name in project.operations else name,
                 "changed",
-                facts=tuple(printable(str(fact), MAX_SHOWN) for fact in change.facts[:MAX_FACTS]) or (f"{change.change} since",),
+                facts=tuple(printable(fact, MAX_SHOWN) for fact in change.facts[:MAX_FACTS]) or (f"{change.change} since",),
             )
             for name, change in changes.items()
         ]

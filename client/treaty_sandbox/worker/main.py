@@ -1,11 +1,11 @@
 """Run the worker: restrict this process, send "ready", then answer requests until the pipe ends.
 
-    python -I -S -c 'import sys; …; sys.path += sys.argv[4:]; from worker.main import main; main()' MODE MEMORY CPU PATH…
+    python -I -S -c '…; sys.path += sys.argv[6:]; from worker.main import main; main()' LEVEL ROLE MACHINE MEMORY CPU PATH…
 
-Descriptor 0 is the pipe (`framing`); all others are closed. MODE is `sandbox`, which installs the system call filter, `none`, or
-`template`, whose forks go on as with `sandbox` (`template`). MEMORY is the address space in bytes, CPU the processor time in
-seconds. Before "ready" the worker has read no data of a handler, and has finished all work that needs further system calls, such
-as mapping the standard library's native code.
+Descriptor 0 is the pipe (`framing`); all others are closed. LEVEL is `namespaces`, `process` or `none`; ROLE is `worker`, or
+`template` for a process that forks workers (`template`). MACHINE is the host's: `os.uname` would also leave its name in memory.
+MEMORY is the address space in bytes, CPU the processor time in seconds. Before "ready" the worker has read no data of a handler,
+and has finished all work that needs further system calls, such as mapping the standard library's native code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from . import framing, importer, seccomp
+from . import framing, importer
+from .confinement import PIPE, Confinement, ForkedConfinement
 
 if typing.TYPE_CHECKING:
     from treaty_handler import Handler, Session
@@ -30,7 +31,7 @@ if typing.TYPE_CHECKING:
 # executable mappings. Modules in Python can be read later. A missing name belongs to another version of Python.
 _NATIVE = (
     *("_bisect", "_blake2", "_bz2", "_csv", "_datetime", "_decimal", "_elementtree", "_heapq", "_json", "_lzma", "_md5"),
-    *("_random", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_statistics", "_struct", "_uuid", "_zoneinfo"),
+    *("_random", "_sha1", "_sha2", "_sha256", "_sha3", "_sha512", "_statistics", "_struct", "_uuid"),
     *("array", "binascii", "cmath", "math", "pyexpat", "unicodedata", "zlib"),
 )
 
@@ -39,8 +40,6 @@ _NATIVE = (
 # does.
 _COMMON = ("base64", "pkgutil")
 
-# Standard input, because the host's Popen passes it without a further option; all others are closed.
-_PIPE = 0
 _MAX_TEXT = 2_000
 _Parts = tuple[object, ...]
 _T = typing.TypeVar("_T")
@@ -204,8 +203,8 @@ def map_native_code() -> None:
             importlib.import_module(name)
 
 
-def _harden(mode: str, memory: int, cpu: int) -> None:
-    """Set resource limits, filter system calls and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
+def _harden(confinement: Confinement, memory: int, cpu: int) -> None:
+    """Set resource limits, restrict this process and close descriptors. Raises `OSError` or `ValueError` if a step fails."""
     # A descriptor that the agent passed on by mistake could lead to its key or to a connection. Before the filter: it does not
     # allow close_range, and 65,000 calls of close would take longer than the rest of a start.
     os.closerange(3, 1 << 16)
@@ -223,9 +222,7 @@ def _harden(mode: str, memory: int, cpu: int) -> None:
     for limit, value in limits:
         # The hard limit too, so that the handler cannot raise it again.
         resource.setrlimit(limit, (value, value))
-    if mode == "sandbox":
-        # After the limits: the filter does not allow setrlimit.
-        seccomp.install(os.uname().machine)
+    confinement.restrict()  # after the limits: a filter does not allow setrlimit
     sys.stdin = sys.stdout = sys.stderr = None  # so print() does nothing instead of raising
     os.closerange(1, 3)  # last: an error before is told on descriptor 2
 
@@ -234,7 +231,7 @@ def _read_frame() -> bytes | None:
     """Return the payload of the next request; None if the host closed the pipe."""
     buffer = bytearray()
     while len(buffer) < framing.HEADER or len(buffer) < framing.HEADER + int.from_bytes(buffer[: framing.HEADER], "big"):
-        piece = os.read(_PIPE, 1 << 18)
+        piece = os.read(PIPE, 1 << 18)
         if not piece:
             return None
         buffer += piece
@@ -244,28 +241,46 @@ def _read_frame() -> bytes | None:
 def _write_frame(frame: bytes) -> None:
     remaining = memoryview(frame)
     while remaining:
-        remaining = remaining[os.write(_PIPE, remaining) :]
+        remaining = remaining[os.write(PIPE, remaining) :]
 
 
 def main() -> None:
     """Run until the host closes the pipe. Exit by `os._exit`, which does not run a handler's `atexit` functions."""
-    mode, memory, cpu = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    if mode == "template":
-        from . import template
+    name, role, machine = sys.argv[1:4]
+    memory, cpu = map(int, sys.argv[4:6])
+    confinement = _confinement(name, machine)
     # The host's packages were needed to start. With isolation "none" a handler could import others beside them, which no sandbox
     # has.
-    sys.path[:] = [path for path in sys.path if path not in sys.argv[4:]]
+    sys.path[:] = [path for path in sys.path if path not in sys.argv[6:]]
     map_native_code()  # the filter forbids it later
-    if mode == "template":
-        template.run(lambda: serve("sandbox", memory, cpu))
+    confinement.prepare()
+    if role == "template" and isinstance(confinement, ForkedConfinement):
+        from . import template
+
+        template.run(confinement, lambda: serve(confinement, memory, cpu))
     else:
-        serve(mode, memory, cpu)
+        serve(confinement, memory, cpu)
     os._exit(0)
 
 
-def serve(mode: str, memory: int, cpu: int) -> None:
+def _confinement(name: str, machine: str) -> Confinement:
+    # Each imports native code that the others do not need.
+    match name:
+        case "namespaces":
+            from .namespaces import Namespaced
+
+            return Namespaced(machine)
+        case "process":
+            from .process import Pathless
+
+            return Pathless(machine)
+        case _:
+            return Confinement()
+
+
+def serve(confinement: Confinement, memory: int, cpu: int) -> None:
     """Restrict this process, then answer requests until the host closes the pipe."""
-    _harden(mode, memory, cpu)
+    _harden(confinement, memory, cpu)
     server = Server()
     # After all restrictions: the host sends code of a handler only after this frame.
     _write_frame(framing.encode_frame("ready"))

@@ -22,19 +22,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from treaty_client.registries.replies import Testimony
 from treaty_consensus import canonical, statement
 from treaty_consensus.admit import check_operator
 from treaty_consensus.codes import ParametersCode, ProtocolCode, PublishCode, StatementCode
 from treaty_consensus.did import Did
 from treaty_consensus.election.principals import SuffixList
-from treaty_consensus.errors import Malformed, NotFound, Refused, TreatyError, Unauthorized
+from treaty_consensus.errors import Gone, Malformed, NotFound, Refused, TooLarge, TreatyError, Unauthorized
+from treaty_consensus.handler.compatibility import Compatibility, check_continues
 from treaty_consensus.kinds import Ballot, Base, Body, Handler, Parameters, Publish, Reputation, blobs_of
+from treaty_consensus.protocol import parse_protocol_uri
 from treaty_consensus.statement import Statement, Verified
 from treaty_io.network.addresses import site_network
 from treaty_io.network.turns import asking_for
 
 from ..catalogue.handler_facts import HandlerFacts
+from ..catalogue.predecessors import Attached, neighbours
 from ..catalogue.statuses import check_choices
 from ..codes import RegistryBlobCode
 from ..log.seen_checkpoints import SeenCheckpoints
@@ -218,6 +223,8 @@ class Admission:
                 await self._uploads.check(named)
                 with self._queue.aside(source):  # do not hold a place here while waiting in the checker's queue
                     handler = await self._checker.check(body, partial(self._uploads.contents, named), source or _OWN)
+                    if isinstance(body, Handler):
+                        await self._check_continues(body, signed.author.text, source)
                 # An unknown author comes last. Learning it makes the registry contact a host that a stranger names.
                 return verified or await self._verify_after_learning(signed, source), handler
             case Ballot() as ballot:
@@ -230,6 +237,33 @@ class Admission:
                 verified = verified or await self._verify_after_learning(signed, source)
                 await self._check_own(body)
                 return verified, None
+
+    async def _check_continues(self, body: Handler, author: str, source: str | None) -> None:
+        """Check that the publisher's own handler does not break the version that its number continues, nor is broken by the one
+        that continues it.
+
+        So no version whose handler breaks another one's callers is in its line of an election. Raises `Refused`
+        (`publish.breaking`), and `Unavailable`.
+        """
+        own = Attached(body.uri, body.filename, body.wheel.sha256)
+        uri = parse_protocol_uri(body.uri)
+        before, after = await neighbours(self._pool, uri, author)
+        if before is not None and uri.continues(parse_protocol_uri(before.uri)):
+            await self._check_pair(before, own, body, source)
+        if after is not None:
+            await self._check_pair(own, after, body, source)
+
+    async def _check_pair(self, old: Attached, new: Attached, body: Handler, source: str | None) -> None:
+        async def load() -> list[bytes]:
+            sent = await self._uploads.contents([body.wheel])
+            return [sent.get(each.wheel) or await self._uploads.served(each.wheel) for each in (old, new)]
+
+        try:
+            verdict = await self._checker.read("compatibility", f"{old.filename} {new.filename}", load, source or _OWN)
+        # Withdrawn bytes, or a comparison that costs too much: nothing shows that it breaks.
+        except (Gone, NotFound, Malformed, TooLarge, Refused):
+            return
+        check_continues(parse_protocol_uri(new.uri), msgspec.msgpack.decode(verdict, type=Compatibility))
 
     async def _authenticate(self, signed: Statement, source: str | None) -> Verified:
         keys = await self._known_keys(signed)

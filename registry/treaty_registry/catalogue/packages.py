@@ -7,7 +7,7 @@ the handler. So the coverage is the claim of the vectors.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from treaty_client.authoring.coverage import Coverage, measure_coverage
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import MANIFEST_NAME, HandlerPackage, read_wheel
 from treaty_consensus.handler.comparison import OperationView, operation_views
-from treaty_handler import Call, Item, Result
+from treaty_sandbox.vector_calls import VectorCall, calls_of
 from treaty_sandbox.vectors import Vector, parse_vector
 
 from .conversations import Conversation, conversations
@@ -184,46 +184,23 @@ def _examples(vectors: Sequence[Vector]) -> dict[str, Example]:
     """Return the first call of each operation in the vectors. One that succeeds is preferred to one that fails."""
     examples: dict[str, Example] = {}
     for vector in vectors:
-        for operation, example in _calls(vector):
-            earlier = examples.get(operation)
-            if earlier is None or (earlier.is_error and not example.is_error):
-                examples[operation] = example
+        for call in calls_of(vector):
+            earlier = examples.get(call.operation)
+            if earlier is None or (earlier.is_error and call.error is None):
+                examples[call.operation] = _example(vector, call)
     return examples
 
 
-def _calls(vector: Vector) -> Iterator[tuple[str, Example]]:
-    """Yield each finished call of a vector, made by the application or answered by it."""
-    called: dict[str, tuple[str, Any]] = {}
-    items: dict[str, list[str]] = {}
-    for step in vector.steps:
-        event = step.event
-        match event:
-            case Call():
-                called[event.call] = event.operation, event.arguments
-            case Item() if len(items.setdefault(event.call, [])) < MAX_ITEMS:
-                items[event.call].append(_json(event.value, MAX_JSON))
-            case Result() if event.call in called:
-                error = {"code": event.error.code, "message": event.error.message} if event.error else None
-                yield _finished(vector, *called.pop(event.call), items.pop(event.call, []), event.value, error)
-        for tag, effect in step.effects:
-            match tag:
-                case "invoke":
-                    called[str(effect["call"])] = str(effect["operation"]), effect["arguments"]
-                case "emit" if len(items.setdefault(str(effect["call"]), [])) < MAX_ITEMS:
-                    items[str(effect["call"])].append(_json(effect["value"], MAX_JSON))
-                case "return" if effect["call"] in called:
-                    call = str(effect["call"])
-                    yield _finished(vector, *called.pop(call), items.pop(call, []), effect["value"], effect["error"])
-
-
-def _finished(
-    vector: Vector, operation: str, arguments: Any, items: list[str], value: Any, error: Mapping[str, Any] | None
-) -> tuple[str, Example]:
-    outcome = "" if value is None and error is None else _json(value if error is None else error, MAX_JSON)
-    example = Example(
-        vector.name[:MAX_TITLE], vector.title[:MAX_TITLE], _json(arguments, MAX_JSON), items, outcome, error is not None
+def _example(vector: Vector, call: VectorCall) -> Example:
+    outcome: Any = call.value if call.error is None else {"code": call.error.code, "message": call.error.message}
+    return Example(
+        vector.name[:MAX_TITLE],
+        vector.title[:MAX_TITLE],
+        _json(call.arguments, MAX_JSON),
+        [_json(item, MAX_JSON) for item in call.items[:MAX_ITEMS]],
+        "" if outcome is None else _json(outcome, MAX_JSON),
+        call.error is not None,
     )
-    return operation, example
 
 
 def _json(value: object, limit: int) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-ReaderKind: TypeAlias = Literal["package", "signature", "comparison", "metadata", "provenance"]
+ReaderKind: TypeAlias = Literal["package", "signature", "comparison", "compatibility", "metadata", "provenance"]
 
 
 class CoreMetadata(msgspec.Struct, frozen=True):
@@ -53,10 +53,17 @@ def _provenance(name: str, bundle: bytes) -> msgspec.Struct:
     return read_provenance(name, bundle)
 
 
+def _compatibility(names: str, old: bytes, new: bytes) -> msgspec.Struct:
+    from .predecessors import read_compatibility
+
+    return read_compatibility(names, old, new)
+
+
 READERS: Mapping[ReaderKind, Callable[..., msgspec.Struct]] = {
     "package": _package,
     "signature": _signature,
     "comparison": _comparison,
     "metadata": _metadata,
     "provenance": _provenance,
+    "compatibility": _compatibility,
 }

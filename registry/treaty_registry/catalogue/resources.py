@@ -13,6 +13,7 @@ import msgspec
 
 from treaty_client.registries.replies import Clients, Digest, Index, Reach
 from treaty_consensus.grease import GREASE
+from treaty_consensus.handler.compatibility import Compatibility
 from treaty_consensus.kinds import Electorate
 
 ProtocolState: TypeAlias = Literal["active", "deprecated", "yanked", "revoked"]
@@ -98,7 +99,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One version of a protocol.
 
     `handlers`: first the publisher's own, newest first, then others, oldest first; at most 64. `base`: the protocol that this
-    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32.
+    document changes. `derived`: the protocols that have this one as their base, oldest first; at most 32. `compatibility`:
+    with the version before, where both have a handler of their publishers.
     """
 
     uri: str
@@ -120,6 +122,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     successor: str | None = None
     base: str | None = None
     derived: list[str] = []
+    compatibility: Compatibility | None = None
 
 
 class HashMatches(msgspec.Struct, frozen=True):

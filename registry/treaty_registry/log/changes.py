@@ -54,7 +54,8 @@ def _subjects_of(statement: Statement) -> frozenset[str] | None:
         case Status() as body:
             return frozenset((body.uri, versions_of(body.uri), CATALOGUE))
         case Handler() as body:
-            return frozenset((body.uri,))
+            # The records of other versions have the verdict on theirs and this handler.
+            return frozenset((body.uri, versions_of(body.uri)))
         case Identity() as body:
             return frozenset((body.did,))
         case Grant() as body:

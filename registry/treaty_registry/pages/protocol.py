@@ -11,6 +11,7 @@ from packaging.version import Version
 
 from treaty_client.registries.replies import Speaker
 from treaty_consensus.did import parse_did
+from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler import DECLARATIVE
 from treaty_consensus.handler.schema_table import schema_table
 from treaty_consensus.protocol import is_verified_alias, parse_protocol_uri
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
+
+    from treaty_consensus.handler.compatibility import Compatibility
 
     from ..serving.views import Views
     from .inspection import Inspection
@@ -131,7 +134,8 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     record = rows.record[0].record
     handler_view = chosen_handler(record)
     ordered = sorted(record.handlers, key=lambda handler: handler is not handler_view)
-    document, dates, handlers = await asyncio.gather(
+    compatibility, document, dates, handlers = await asyncio.gather(
+        _verdict(views, record),
         inspection.document(record.hash),
         published_at(views.registry.pool, [uri]),
         asyncio.gather(*(_shown(inspection, renderer, handler) for handler in ordered[:MAX_FULL])),
@@ -151,9 +155,17 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
     # What a blob says is known by its digest, which the record has, unless it could not be read.
     blobs = [document, *(blob for handler in handlers for blob in (handler.package, handler.signature))]
     unread = [blob if isinstance(blob, Unreadable) else None for blob in blobs]
-    data = (read, unread, evidence.is_published, evidence.witnesses)
+    data = (read, unread, evidence.is_published, evidence.witnesses, compatibility)
     # The time of a leaf never changes, so the data need not have it.
-    return Gathered(data, lambda: {**_context(record, document, handlers, ordered[MAX_FULL:], evidence, rows), "dates": dates})
+    beside = {"dates": dates, "compatibility": compatibility}
+    return Gathered(data, lambda: {**_context(record, document, handlers, ordered[MAX_FULL:], evidence, rows), **beside})
+
+
+async def _verdict(views: Views, record: Record) -> Compatibility | None:
+    try:
+        return await views.verdicts.of(record)
+    except Unavailable:  # all readers are busy: the page is shown without it
+        return None
 
 
 def _context(

@@ -1,8 +1,8 @@
 """The page of all versions of a protocol, and the difference of two of them.
 
-Two versions are compared by their manifests: operations that were added or removed, and members that differ. Treaty has no rule
-by which one version may stand in for another: each version is a protocol of its own, and two agents agree on one. So a change
-is stated as a fact, and not called compatible or breaking.
+Two versions are compared by their manifests: operations that were added or removed, and members that differ. Each version is a
+protocol of its own, and two agents agree on one. Beside these facts stands the verdict: whether agents of the two versions would
+understand each other, and if not, a value that shows it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from treaty_consensus.errors import Unavailable
 from treaty_consensus.handler.comparison import operation_changes
 from treaty_consensus.protocol import parse_protocol_uri
 
 from ..catalogue.dates import published
 from ..catalogue.packages import PackageView
+from ..catalogue.predecessors import Attached
 from ..catalogue.resources import Record
 from .protocol import chosen_handler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from treaty_consensus.handler.compatibility import Compatibility
 
     from ..serving.views import Views
     from .inspection import Inspection, Unreadable
@@ -60,8 +64,18 @@ async def _difference(views: Views, inspection: Inspection, old: str, new: str) 
         "document": comparison,
         "same_document": before.hash == after.hash,
         "operations": operation_changes(*(package.operations for package in packages)) if len(packages) == 2 else None,
+        "compatibility": await _verdict(views, before, after) if len(packages) == 2 else None,
         "packages": (first, second),
     }
+
+
+async def _verdict(views: Views, before: Record, after: Record) -> Compatibility | None:
+    handlers = [(record.uri, chosen_handler(record)) for record in (before, after)]
+    old, new = (Attached(uri, handler.filename, handler.wheel) for uri, handler in handlers if handler is not None)
+    try:
+        return await views.verdicts.between(old, new)
+    except Unavailable:  # all readers are busy: the page is shown without it
+        return None
 
 
 async def _package(inspection: Inspection, record: Record) -> PackageView | Unreadable | None:

