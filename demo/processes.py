@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parent.parent
 _PR_SET_PDEATHSIG = 1
 _STOP = 30  # seconds for a registry to stop with its database; then it is killed
 _POLL = 0.02  # seconds between two looks whether a process is ready
@@ -32,6 +33,15 @@ _libc = ctypes.CDLL(None)
 
 class DemoFailed(Exception):
     """A step did not end as it must."""
+
+
+def build_wheels(folder: Path) -> None:
+    """Build Treaty and its runtime for the registry's own package index. Raises `DemoFailed`."""
+    for project in (ROOT, ROOT / "client" / "treaty_handler"):
+        command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder.resolve())]
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise DemoFailed(f"No wheel was built: {done.stderr[-2_000:]}")
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from opening import opening
-from processes import BIN, Actor, DemoFailed, accepts, is_free
+from processes import BIN, ROOT, Actor, DemoFailed, accepts, build_wheels, is_free
 
 from treaty_io import durable
 from treaty_registry.pages.documentation import ARCHIVE
 
-CATALOGUE = Path(__file__).parent.parent / "protocols"
+CATALOGUE = ROOT / "protocols"
 DOMAINS = ("alice.example", "bob.example", "carol.example")
 
 
@@ -65,7 +65,8 @@ def _check_ports(*ports: int) -> None:
 def _run(port: int, web_port: int, data: Path, witnesses: list[str]) -> int:
     print(f"A registry of your own, in {data}:\n{opening(port)}", flush=True)
     (data / "local").mkdir(parents=True, exist_ok=True)
-    command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port)]
+    build_wheels(data / "wheels")
+    command = [str(BIN / "treaty-registry"), "serve", "--data", str(data), "--port", str(port), "--wheels", str(data / "wheels")]
     if not (data / "keys").exists():
         command.append("--new")
     command += [f"--resolve={domain}=127.0.0.1:{web_port}" for domain in DOMAINS]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from narration import Narrator
-from processes import BIN, Actor, DemoFailed, free_port
+from processes import BIN, Actor, DemoFailed, build_wheels, free_port
 from stage import REGISTRY, Stage
 
 from treaty_registry.log.fence import create_fence
@@ -92,20 +92,21 @@ class Story:
             for domain in (PUBLISHER, *DOMAINS):
                 step.say(stage.found(domain).did)
         with self.narrator.step(f"A registry starts at https://{REGISTRY}, with an embedded PostgreSQL and an empty log") as step:
-            registry = self._start_registry("registry", stage.root / "registry")
+            build_wheels(stage.root / "wheels")
+            registry = self._start_registry("registry", stage.root / "registry", "--wheels", str(stage.root / "wheels"))
             self.registry = self._name_of(registry)
             step.say(f"its name is {self.registry}")
         with self.narrator.step("Each agent trusts that registry by its key"):
             stage.each(lambda domain: stage.treaty(domain, "trust", "add", self.registry), (PUBLISHER, *DOMAINS))
 
-    def _start_registry(self, port_name: str, data: Path) -> Actor:
+    def _start_registry(self, port_name: str, data: Path, *options: str) -> Actor:
         stage, port = self.stage, self.stage.ports[port_name]
         certificate, key = stage.authority.issue(port_name, [REGISTRY])
         command = ["serve", "--new", "--json", "--data", str(data), "--port", str(port), "--origin", REGISTRY]
         tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
         hosts = [f"--resolve={domain}=127.0.0.1:{stage.ports['domains']}" for domain in stage.domains]
         authority = ["--ca", str(stage.authority.certificate)]
-        return stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *hosts, *authority)
+        return stage.start(port_name, str(BIN / "treaty-registry"), *command, *tls, *hosts, *authority, *options)
 
     def _name_of(self, registry: Actor) -> str:
         """Wait until the registry listens, and return the name that it tells its operator."""

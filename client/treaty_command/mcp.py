@@ -76,6 +76,7 @@ def install(
     name: str = "treaty",
     guard: str | None = None,
     folder: Path = Path(),
+    uvx: Annotated[bool, Parameter(negative="")] = False,
     options: Options = Options(),
 ) -> None:
     """Write this home's server into the configuration of a host, or put a guard before a server that the host has.
@@ -92,15 +93,19 @@ def install(
         The name of a server that the host has: the host starts it behind `treaty mcp guard` from now on.
     folder
         The folder of the project, for claude-code and vscode.
+    uvx
+        Let the host start Treaty by uvx, from the package index of the trusted registry, and not this program. So it is where
+        uvx runs this.
     """
-    from treaty_mcp.server.hosts import HOSTS, HostFile
+    from treaty_mcp.server.hosts import HOSTS, HostFile, Launcher, is_ephemeral
 
     file = HostFile(HOSTS[host], folder if HOSTS[host].is_of_project else Path.home())
-    command, home = str(Path(sys.argv[0]).resolve()), options.home.resolve()
+    by_uvx, home = uvx or is_ephemeral(), options.home.resolve()
+    launcher = Launcher.uvx(options.trusted().name.base_url) if by_uvx else Launcher(str(Path(sys.argv[0]).resolve()))
     if guard is not None:
-        file.guard(guard, command, home)
+        file.guard(guard, launcher, home)
     else:
-        file.add(name, command, ["mcp", "--home", str(home), *arguments])
+        file.add(name, launcher, ["mcp", "--home", str(home), *arguments])
     options.output.result({"file": str(file.path), "server": guard or name}, f"[green]✓[/] {escape(str(file.path))}")
 
 

@@ -87,7 +87,7 @@ from .kinds import (
 )
 from .log.checkpoint import Checkpoint
 from .log_keys import genesis_keys, rotate
-from .protocol import parse_protocol_uri
+from .protocol import owners_of, parse_protocol_uri
 from .rotation import Rotation
 from .statement import Statement, Verified
 
@@ -98,7 +98,7 @@ def reads(statement: Statement) -> set[str]:
     body, author = statement.body, statement.author.text
     match body:
         case Validation():
-            keys |= set(map(identity_key, _owners(parse_did(body.did).namespace)))
+            keys |= set(map(identity_key, owners_of(parse_did(body.did).namespace)))
         case Identity():
             keys.add(identity_key(body.did))
         case Publish():
@@ -251,7 +251,7 @@ def _identity(case: _Case, body: Identity) -> dict[str, Fact]:
 
 def _check_undocumented(case: _Case, body: Identity) -> None:
     """Check that no DID with a document owns the namespace of a validated name: a record would be a second, weaker way to it."""
-    owners = _owners(parse_did(body.did).namespace) if isinstance(body, Validation) else ()
+    owners = owners_of(parse_did(body.did).namespace) if isinstance(body, Validation) else ()
     if any(owner != body.did and case.find(identity_key(owner), IdentityFact) for owner in owners):
         raise Conflict(
             StatementCode.EXISTS, f"The namespace of {body.did} belongs to a DID with a document, which this log knows."
@@ -530,7 +530,7 @@ def next_opening(log: LogFact, issued: int, parameters: ParametersFact) -> int:
 
 def grant_reads(namespace: str, did: str) -> set[str]:
     """Return the keys of the facts that `find_grant` and `new_grant` read."""
-    return {grant_key(namespace, did), *map(identity_key, (*_owners(namespace), did))}
+    return {grant_key(namespace, did), *map(identity_key, (*owners_of(namespace), did))}
 
 
 def find_grant(facts: Facts, namespace: str, did: str) -> GrantFact | None:
@@ -551,16 +551,6 @@ def tenure_of(facts: Facts, did: str) -> int:
     """Return the present tenure of a DID: 1 for a did:key, and before the first identity of a domain."""
     fact = find(facts, identity_key(did), IdentityFact)
     return fact.tenure if fact else 1
-
-
-def _owners(namespace: str) -> tuple[str, ...]:
-    """Return the DIDs whose namespace this is."""
-    # All methods of a domain have one namespace, so the identity of each may be the owner's.
-    return (
-        (namespace,)
-        if namespace.startswith("did:")
-        else tuple(f"did:{method}:{namespace}" for method in ("wba", "web", "treaty"))
-    )
 
 
 # Seconds of the log's clock. A workflow publishes within minutes, and nobody keeps its key.

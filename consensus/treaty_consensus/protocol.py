@@ -217,6 +217,15 @@ def parse_namespace(text: str) -> str:
     return text
 
 
+def owners_of(namespace: str) -> tuple[str, ...]:
+    """Return the DIDs whose namespace this is. All methods of a domain have one, so the identity of each may be the owner's."""
+    return (
+        (namespace,)
+        if namespace.startswith("did:")
+        else tuple(f"did:{method}:{namespace}" for method in ("wba", "web", "treaty"))
+    )
+
+
 def parse_protocol_uri(text: str) -> ProtocolUri:
     """Parse a protocol URI. Raises `Malformed` (`protocol.name`, `did.*`)."""
     scheme, _, rest = text.partition("://")

@@ -27,6 +27,7 @@ from .log.checkpoints import Head
 from .log.reader import LogReader
 from .networks import TrustedProxies
 from .storage.blobs import BlobStore
+from .storage.own_wheels import OwnWheels
 from .storage.postgres import Pool
 from .storage.space import FreeSpace
 
@@ -40,7 +41,7 @@ class ReadableLog(ABC):
     the genesis names. `signer`: the operator's key, not at a mirror. `trusted_root`: the bytes that the genesis pins, with the
     log's first key. `changes`: the changes of the newest
     leaves, for caches; replaced when the record is interrupted. `disks`: those that writes need. `contact`: where
-    abuse is reported.
+    abuse is reported. `wheels`: those of the registry's own package index.
     """
 
     origin: str
@@ -50,6 +51,7 @@ class ReadableLog(ABC):
     trusted_root: bytes
     proxies: TrustedProxies
     contact: str | None
+    wheels: OwnWheels
     pool: Pool
     blobs: BlobStore
     uploads: Uploads

@@ -97,7 +97,7 @@ class Registry(ReadableLog):
         self.signer = operator.identity
         keys = keys or operator.first_keys
         self.trusted_root = operator.trusted_root_of(keys.terms[0].log)
-        self.proxies, self.contact = settings.proxies, settings.contact
+        self.proxies, self.contact, self.wheels = settings.proxies, settings.contact, settings.wheels
         self.pool = pool
         self.clock: Clock = clock.now
         self.blobs = BlobStore.open(settings.data / "blobs", settings.blobs)

@@ -35,6 +35,7 @@ from .codes import SettingsCode
 from .networks import TrustedProxies
 from .storage.hosts import each_host
 from .storage.objects import local_path, shown
+from .storage.own_wheels import OwnWheels
 
 _CONTACT = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+|https://[A-Za-z0-9.-]+(:[0-9]+)?(/[A-Za-z0-9._~/?=&%+-]*)?")
 _MAX_CONTACT = 200  # characters
@@ -179,6 +180,7 @@ class Settings:
     too. `durability`: where a leaf must be before its receipt; `copies` counts `tiles`. `dask`: the
     address of a Dask scheduler, whose workers verify and count when an epoch closes. `metrics`: the address of the metrics; None
     serves none. `contact`: an e-mail address or https URL to which anyone reports abuse; pages, /log and refusals name it.
+    `wheels`: those of the registry's own package index.
     """
 
     data: Path
@@ -208,6 +210,7 @@ class Settings:
     contact: str | None = None
     validate: frozenset[Validated] = frozenset()
     nameserver: tuple[str, int] | None = None
+    wheels: OwnWheels = field(default_factory=OwnWheels)
 
     def __post_init__(self) -> None:
         if self.origin is not None and not is_origin(self.origin):

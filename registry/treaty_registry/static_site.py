@@ -3,6 +3,7 @@
     protocols/NS/NAME/VERSION.bundle, .json, .md        a version: all proofs, record, document
     protocols/NS/NAME.json                              its versions
     topics/TOPIC.bundle, .json; topics.json             an election with its newest decision; all topics
+    index/NAMESPACE/simple/…, files/…                   package indexes, their lists as HTML (`serving.package_index`)
     statements/ID                                       each decision, so that an agent that missed epochs follows them back
     blobs/sha256/HEX                                    every blob of a statement: wheels, transcripts, …
     log                                                 names and keys
@@ -25,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -32,11 +34,13 @@ from obstore.exceptions import BaseError
 
 from treaty_consensus import statement
 from treaty_consensus.codes import LogCode
+from treaty_consensus.did import parse_did
 from treaty_consensus.errors import Gone, NotFound, TreatyError, Unavailable, Untrusted
 from treaty_consensus.kinds import Decision, Withdrawal, blobs_of
 from treaty_consensus.protocol import parse_protocol_uri
 
 from .cache_control import SHARED
+from .catalogue.package_index import OWN
 from .codes import BlobsCode
 from .log.changes import subjects_of, versions_of
 from .log.checkpoints import Head
@@ -44,10 +48,14 @@ from .log.tile_copy import TileCopy
 from .operator.restore import STATEMENT_START
 from .pages.pages import Pages
 from .registry import Registry
+from .serving import package_index
 from .serving.bundles import Plan, assemble, protocol_plan, topic_plan
-from .serving.representation import JSON, Representation
+from .serving.representation import HTML, JSON, Representation
 from .serving.views import BundleView
 from .storage.postgres import DATABASE_ERRORS
+
+if TYPE_CHECKING:
+    from asyncpg import Record as Row
 
 ROUND = 900
 """Seconds from the begin of a round to that of the next one, if it is done by then: a quarter of a reader's usual `max_age`."""
@@ -58,6 +66,7 @@ _AT_ONCE = 4  # objects in work, which bounds memory and leaves connections of t
 _MAX_AFFECTED = 4096  # protocols that the withdrawals of one step change at once; a round changes the others
 _MAX_TOPICS = 10_000  # of the one list: a static server has no pages of it, and a client reads 4 MiB
 _MAX_PROGRESS = 64 * 1024
+_ENDINGS = (".metadata", ".provenance")
 _KEPT_HEADERS = {
     b"content-type": "Content-Type",
     b"cache-control": "Cache-Control",
@@ -73,6 +82,8 @@ limit $3
 """
 _TRANSCRIPTS = "select distinct topic from decisions where transcript = any($1::bytea[])"
 _DOCUMENTS = "select uri from protocols where document = any($1::bytea[])"
+_WHEELS = "select distinct publisher, filename, wheel, signer from handlers where uri = any($1::text[]) limit $2"
+_FILES = "select distinct publisher, filename, wheel from handlers where wheel = any($1::bytea[])"
 _WITHDRAWN = "select sha256 from blobs where withdrawn is not null"
 _PROTOCOLS = "select uri from protocols where uri > $1 and index < $2 order by uri limit $3"
 _TOPICS = "select topic from topics where topic > $1 order by topic limit $2"
@@ -171,6 +182,10 @@ class StaticSite:
             raise _foreign()
         for path, file in self._pages.assets.files.items():
             await self._put(path, file)
+        wheels, own = self._registry.wheels, f"/index/{OWN}"
+        files = {f"{own}/files/{digest}/{filename}" for digest, filename in wheels.by_digest}
+        await self._each((path + ending for path in files for ending in ("", _ENDINGS[0])), self._index_file)
+        await self._each({f"{own}/simple", *(f"{own}/simple/{wheel.project}" for wheel in wheels.wheels)}, self._index_list)
         self._head = b""
         return progress
 
@@ -200,6 +215,7 @@ class StaticSite:
         uris = {row["uri"] for row in rows}
         await self._each(uris, lambda uri: self._version(uri, head, whole=True))
         await self._each({versions_of(uri) for uri in uris}, self._versions)
+        await self._indexes(uris, with_files=True)
         await self._each(topics, lambda topic: self._topic(topic, head))
         if topics:
             await self._front()
@@ -219,6 +235,8 @@ class StaticSite:
         listed = [*digests]
         rows = await self._registry.pool.fetch(_DOCUMENTS, [*map(bytes.fromhex, listed)])
         keys = [f"blobs/sha256/{digest}" for digest in listed]
+        for row in await self._registry.pool.fetch(_FILES, [*map(bytes.fromhex, listed)]):
+            keys += [f"{path[1:]}{ending}" for path in _file(row) for ending in ("", *_ENDINGS)]
         await self._each([*keys, *(f"{_path(row['uri'])[1:]}.md" for row in rows)], self._store.delete)
 
     # The rounds
@@ -240,6 +258,7 @@ class StaticSite:
         if protocol is not None:
             uris = [row["uri"] for row in await pool.fetch(_PROTOCOLS, protocol, head.size, _BATCH)]
             await self._each(uris, lambda uri: self._version(uri, head, whole=progress.whole))
+            await self._indexes(uris, with_files=progress.whole)
             protocol = uris[-1] if len(uris) == _BATCH else None
         if topic is not None:
             topics = [row["topic"] for row in await pool.fetch(_TOPICS, topic, _BATCH)]
@@ -262,6 +281,29 @@ class StaticSite:
         _, _, namespace, name = path.split("/")
         await self._made(f"{path}.json", lambda: self._views.versions(namespace, name))
         await self._made(f"{path}/index.html", lambda: self._pages.versions(path, namespace, name))
+
+    async def _indexes(self, uris: Iterable[str], *, with_files: bool) -> None:
+        """Renew the package indexes in which the wheels of these versions are."""
+        rows = await self._registry.pool.fetch(_WHEELS, [*uris], _MAX_AFFECTED)
+        files = {path: row for row in rows for path in _file(row)}
+        if with_files:
+            # A bundle without a certificate has no provenance.
+            endings = {path: ("", *_ENDINGS) if row["signer"] else ("", _ENDINGS[0]) for path, row in files.items()}
+            await self._each((path + ending for path in files for ending in endings[path]), self._index_file)
+        lists = {path.partition("/files/")[0] + "/simple" for path in files}
+        projects = {f"{path.partition('/files/')[0]}/simple/{_project(row)}" for path, row in files.items()}
+        await self._each(lists | projects, self._index_list)
+
+    async def _index_file(self, path: str) -> None:
+        _, _, namespace, _, digest, filename = path.split("/")
+        await self._made(path, lambda: package_index.file(self._views, namespace, digest, filename))
+
+    async def _index_list(self, path: str) -> None:
+        _, _, namespace, _, *project = path.split("/")
+        if project:
+            await self._made(f"{path}/index.html", lambda: package_index.project(self._views, namespace, project[0], HTML))
+        else:
+            await self._made(f"{path}/index.html", lambda: package_index.projects(self._views, namespace, HTML))
 
     async def _topic(self, topic: str, head: Head) -> None:
         path = f"/topics/{topic}"
@@ -340,6 +382,17 @@ def _read(leaves: Iterable[bytes]) -> _Leaves:
 
 def _path(uri: str) -> str:
     return parse_protocol_uri(uri).path
+
+
+def _file(row: Row) -> list[str]:
+    """Return the path of a wheel in the index of its publisher's namespace. A DID with a port has none."""
+    did = parse_did(row["publisher"])
+    return [f"/index/{did.namespace}/files/{row['wheel'].hex()}/{row['filename']}"] if did.port is None else []
+
+
+def _project(row: Row) -> str:
+    package: str = row["filename"]
+    return package.partition("-")[0].replace("_", "-")
 
 
 def _foreign() -> Untrusted:

@@ -36,6 +36,7 @@ RUN = {
     ("README.md", "python"): (2, "end_to_end/test_readme.py"),
     ("docs/guides/a2a.md", "python"): (1, "unit/test_guide_a2a.py"),
     ("docs/guides/mcp.md", "python"): (1, "unit/test_mcp_agent_door.py"),
+    ("docs/guides/packages.md", "toml"): (1, "interop/test_package_index.py"),
     ("docs/guides/ucp.md", "python"): (1, "unit/test_guide_ucp.py"),
     ("docs/guides/aip.md", "python"): (6, "unit/test_guide_aip.py"),
     ("docs/guides/calling.md", "python"): (5, "unit/test_guide_calling.py"),
@@ -96,6 +97,7 @@ FOREIGN = {
     "python3",
     "sed",
     "/opt/treaty/bin/pip",
+    "uvx",
 }
 """Programs of others. Tests of tests/interop and tests/deploy run the first ones; the last ones change a whole machine."""
 
@@ -200,6 +202,10 @@ def check(words: list[str]) -> None:
         case ["pip", "install", target]:
             extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
             assert set(re.findall(r"\w+", target)) <= set(extras)
+        case ["pip", "install", *options] if "--index-url" in options:
+            # tests/interop/test_package_index.py runs the real pip on such an index.
+            index = options[options.index("--index-url") + 1]
+            assert re.fullmatch(r"https://registry\.example/index/[a-z.]+/simple/", index)
         case ["pip", "install", *libraries]:
             # Libraries for a peer of another make: those with which the tests run one.
             locked = (ROOT / "requirements-dev.lock").read_text()

@@ -43,7 +43,7 @@ LINES = {
     "treaty_handoff": 4_000,
     "treaty_io": 5_000,
     "treaty_mcp": 2_250,
-    "treaty_registry": 31_500,
+    "treaty_registry": 32_400,
     "treaty_routing": 800,
     "treaty_sandbox": 7_200,
 }

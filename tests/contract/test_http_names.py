@@ -78,7 +78,7 @@ async def test_000_62_each_version_has_one_uri_and_its_own_code(
     assert (standard.body.origin, negotiated.body.origin) == ("standard", "negotiated")
     for statement in (standard, negotiated):
         await publish(api, alice, statement)
-        code = (await attach(api, alice, statement)).body
+        code = (await attach(api, alice, statement, statement.body.uri.rpartition("/")[2])).body
         assert isinstance(code, kinds.Handler)
         for name in (statement.body.uri, statement.body.document.sha256, *statement.body.aliases):
             assert [match["uri"] for match in await resolve(api, name)] == [statement.body.uri]

@@ -99,7 +99,7 @@ async def test_handlers_are_found_by_form_signer_and_coverage(api: httpx.AsyncCl
         await publish(api, alice, statement)
     await attach(api, alice, echo)
     await attach_package(api, alice, free, ALL, bundle_by(OWN), is_code_free=True)
-    await attach_package(api, alice, built, {"1.json": ALL["1.json"]}, bundle_by(GITHUB))
+    await attach_package(api, alice, built, {"1.json": ALL["1.json"]}, bundle_by(GITHUB), release="2")
     await attach_package(api, bob, bare, ALL, bundle_by(OWN), is_code_free=True)  # a stranger's changes nothing
     expected = {
         ("handler", "none"): ["bare"],

@@ -163,6 +163,8 @@ def check_files(root: Path) -> None:
     writable = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_symlink() and path.lstat().st_mode & 0o002}
     assert writable == {"tmp"}
     assert {str(path.relative_to(root)) for path in root.rglob("*") if path.lstat().st_uid} == {"backup", "data"}
+    wheels = {path.name.split("-")[0] for path in (root / "opt/treaty/share/wheels").iterdir()}
+    assert wheels == {"treaty_agents", "treaty_handler"}, "of the registry's own index"
     check_bill(root, json.loads((root / "opt/treaty/share/treaty.cdx.json").read_text()), files)
 
 
@@ -224,6 +226,7 @@ class Image:
             "PATH": "/opt/treaty/bin",
             "TREATY_REGISTRY_DATA": "/data",
             "TREATY_WITNESS_DATA": "/data",
+            "TREATY_REGISTRY_WHEELS": "/opt/treaty/share/wheels",
         }
         variables = ["env", "--ignore-environment", *(f"{key}={value}" for key, value in (variables_of | self.variables).items())]
         words = [*variables, sys.executable, "-c", CONFINE, self.root, USER, "/opt/treaty/bin/treaty-registry"]

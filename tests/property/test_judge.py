@@ -17,6 +17,7 @@ from treaty_consensus.errors import TreatyError
 from treaty_consensus.facts import Fact
 from treaty_consensus.statement import Verified
 from treaty_registry.log.proposals import Batch, Proposal, judge
+from treaty_registry.log.wheel_names import WheelNames
 
 OPERATOR = key_signer("operator")
 VOTERS = [key_signer(f"voter {number}") for number in range(3)]
@@ -50,7 +51,7 @@ def run(batches: list[list[Verified]]) -> tuple[list[str], dict[str, Fact], list
         leaves, places, fates = [GENESIS.statement.id], dict[bytes, int](), list[str]()
         for votes in batches:
             proposals = [Proposal(vote.statement.leaf, vote) for vote in votes]
-            batch: Batch = judge(proposals, dict(facts), dict(places), len(leaves), NoBlobs())
+            batch: Batch = judge(proposals, dict(facts), dict(places), WheelNames(), len(leaves), NoBlobs())
             fate: dict[int, str] = {}
             for proposal, entry in zip(batch.added, batch.entries, strict=True):
                 assert (entry.index, entry.leaf, entry.statement) == (

@@ -79,22 +79,43 @@ def topics(view: View, published: list[str]) -> list[Row]:
 
 
 @means("""
-insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+with gone as (select sha256 from blobs where sha256 = any($3::bytea[] || $7::bytea[]) and withdrawn is not null)
+insert into handlers
+  (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage, metadata,
+   requires_python)
 select uri, publisher, wheel, filename, size, entry_point, bundle, statement, index,
-  case when bundle in (select sha256 from blobs where sha256 = any($7::bytea[]) and withdrawn is not null) then null
-  else signer end,
-  case when wheel in (select sha256 from blobs where sha256 = any($3::bytea[]) and withdrawn is not null) then null
-  else coverage end
+  case when bundle in (select sha256 from gone) then null else signer end,
+  case when wheel in (select sha256 from gone) then null else coverage end,
+  case when wheel in (select sha256 from gone) then null else metadata end,
+  case when wheel in (select sha256 from gone) then null else requires_python end
 from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
-            $9::bigint[], $10::text[], $11::text[])
-  as entry (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+            $9::bigint[], $10::text[], $11::text[], $12::bytea[], $13::text[])
+  as entry (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage, metadata,
+            requires_python)
 """)
 def handlers(view: View, *columns: list[Any]) -> list[Row]:
     for row in zipped(*columns):
-        wheel, bundle, signer, coverage = row[2], row[6], row[9], row[10]
-        facts = None if _withdrawn(view, bundle) else signer, None if _withdrawn(view, wheel) else coverage
+        wheel, bundle, signer, package = row[2], row[6], row[9], row[10:13]
+        facts = None if _withdrawn(view, bundle) else signer, *((None,) * 3 if _withdrawn(view, wheel) else package)
         view.insert("handlers", *row[:9], "active", *facts)
     return []
+
+
+@means("""
+select wanted.place, h.wheel, h.index from unnest($1::text[], $2::text[], $3::bigint[]) as wanted (publisher, filename, place)
+cross join lateral (
+  select wheel, index from handlers where publisher = wanted.publisher and filename collate "C" = wanted.filename
+  order by index limit 1
+) h
+""")
+def first_wheels(view: View, publishers: list[str], filenames: list[str], places: list[int]) -> list[Row]:
+    found = []
+    for publisher, filename, place in zip(publishers, filenames, places, strict=True):
+        named = [r for r in view.all("handlers") if (r["publisher"], r["filename"]) == (publisher, filename)]
+        first = min(named, key=lambda row: row["index"], default=None)
+        if first is not None:
+            found.append({"place": place, "wheel": first["wheel"], "index": first["index"]})
+    return found
 
 
 @means("""
@@ -171,9 +192,11 @@ def clear_agora(view: View, digests: list[bytes]) -> list[Row]:
     return _clear(view, "protocols", {"agora": None}, lambda row: row["document"] in digests)
 
 
-@means("update handlers set coverage = null where wheel = any($1)")
+@means("update handlers set coverage = null, metadata = null, requires_python = null where wheel = any($1)")
 def clear_coverage(view: View, digests: list[bytes]) -> list[Row]:
-    return _clear(view, "handlers", {"coverage": None}, lambda row: row["wheel"] in digests)
+    return _clear(
+        view, "handlers", {"coverage": None, "metadata": None, "requires_python": None}, lambda row: row["wheel"] in digests
+    )
 
 
 @means("update handlers set signer = null where bundle = any($1)")

@@ -36,7 +36,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "topics": (("topic", "protocols"), ("topic",)),
     "handlers": (
         ("uri", "publisher", "wheel", "filename", "size", "entry_point", "bundle", "statement", "index", "state", "signer",
-         "coverage"),
+         "coverage", "metadata", "requires_python"),
         ("uri", "publisher", "wheel"),
     ),
     "statuses": (("index", "uri", "publisher", "wheel", "state", "successor"), ("index",)),

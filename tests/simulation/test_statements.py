@@ -32,7 +32,7 @@ _OPTIONAL = {
     "insert into ballots": (4,),
     "with moved": (6, 19),
     "insert into protocols": (9, 18),
-    "insert into handlers": (9, 10),
+    "with gone": (9, 10, 11, 12),
     "insert into statuses": (3, 5),
     "insert into decisions": (6,),
 }

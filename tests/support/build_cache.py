@@ -24,7 +24,8 @@ def trust_no_authority() -> None:
 
 
 @contextmanager
-def _trusting_the_machine() -> Iterator[None]:
+def trusting_the_machine() -> Iterator[None]:
+    """Have the authorities of the machine trusted by the processes that start in the block: those that download."""
     tests = {name: os.environ.pop(name) for name in _VARIABLES if name in os.environ}
     os.environ.update(_machine)
     try:
@@ -46,7 +47,7 @@ def kept(folder: Path, make: Callable[[Path], object]) -> Path:
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            with _trusting_the_machine():  # it may download
+            with trusting_the_machine():  # it may download
                 make(folder)
             (folder / "complete").touch()
     return folder

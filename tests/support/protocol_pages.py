@@ -180,7 +180,7 @@ async def try_to_attach(
     entry_point = DECLARATIVE if "messages" in manifest else "treaty_handler_greeting:handler"
     about = HandlerMetadata(
         name="greeting",
-        version="1.0",
+        version=publication.body.uri.rpartition("/")[2],
         summary="Greet.",
         licence="Apache-2.0",
         entry_point=entry_point,

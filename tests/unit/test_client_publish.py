@@ -101,6 +101,22 @@ async def test_publishing_again_adds_nothing(registry: SimulatedRegistry, tmp_pa
     assert registry.leaves == before
 
 
+async def test_a_changed_handler_needs_the_next_version(registry: SimulatedRegistry, tmp_path: Path) -> None:
+    project = project_in(tmp_path / "project")
+    await done(publisher(registry, tmp_path / "home"), project)
+    assert project.handler is not None
+    changed = dataclasses.replace(project.handler, sources={**project.handler.sources, "more.py": b"MORE = 1\n"})
+    before = list(registry.leaves)
+    with pytest.raises(Conflict, match="one content") as refused:
+        await done(publisher(registry, tmp_path / "home"), dataclasses.replace(project, handler=changed))
+    assert refused.value.code == "publish.version-exists" and 'version = "1.0.post1"' in refused.value.fix
+    assert registry.leaves == before, "no leaf of an attestation either"
+    await done(
+        publisher(registry, tmp_path / "home"),
+        dataclasses.replace(project, handler=dataclasses.replace(changed, version="1.0.post1")),
+    )
+
+
 async def test_claimed_aliases_resolve_to_the_id_with_a_proof(registry: SimulatedRegistry, tmp_path: Path) -> None:
     id = "anp:protocol:ping:1.0"
     project = project_in(tmp_path / "project", aliases=[id, "https://ping.example/spec"])

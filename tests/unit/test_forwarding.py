@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from registries import Web, open_registry
 from rejections import rejection
@@ -16,6 +17,7 @@ from treaty_consensus.errors import TreatyError, Unavailable
 from treaty_consensus.log.note import KeyType, SignerKey
 from treaty_consensus.sigstore_leaf import CertificateLeaf
 from treaty_io.network.exchange import BoundedClient
+from treaty_registry.catalogue.handler_facts import HandlerFacts, PackageFacts
 from treaty_registry.log.forwarding import HEADER, Forwarding
 from treaty_registry.log.leadership import Leadership
 from treaty_registry.log.proposals import LogPosition, Proposal
@@ -27,13 +29,14 @@ LEAF = CertificateLeaf(b"a certificate").encode()
 
 @dataclass
 class Between:
-    """The network between a node and the leader, which a test may disturb. `sent`: the requests."""
+    """The network between a node and the leader, which a test may disturb. `sent`: the requests. `taken`: their proposals."""
 
     registry: Registry
     leader: Forwarding
     sent: list[tuple[bytes, str]]
     changed: bytes = b""
     endless: bool = False
+    taken: list[Proposal] = field(default_factory=list)
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
         if self.endless:
@@ -44,6 +47,7 @@ class Between:
             proposals = self.leader.read(body, code)
         except TreatyError as error:
             return httpx.Response(503, content=whole(error.code.encode()))
+        self.taken += proposals
         answer, own = self.leader.answer(await self.registry.sequencer.submit(proposals), code)
         return httpx.Response(200, content=whole(answer + self.changed), headers={HEADER: own})
 
@@ -125,6 +129,40 @@ async def test_repeated_changed_and_foreign_requests_change_nothing(both: Both) 
         other.leader.read(body, code)
     assert error.value.code == "node.request"
     assert registry.head.size == size
+
+
+class FormerFacts(msgspec.Struct, forbid_unknown_fields=True):
+    """The facts of a handler as 0.1.0 reads them."""
+
+    signer: str | None = None
+    coverage: str | None = None
+
+
+class FormerProposal(msgspec.Struct, array_like=True):
+    """A proposal as 0.1.0 reads it."""
+
+    leaf: bytes
+    keys: tuple[bytes, ...] | None
+    handler: FormerFacts | None
+
+
+class FormerRequest(msgspec.Struct, array_like=True):
+    """A request as 0.1.0 reads it."""
+
+    term: int
+    node: bytes
+    number: int
+    proposals: list[FormerProposal]
+
+
+async def test_facts_of_a_wheel_reach_a_leader_and_pass_one_of_0_1_0(both: Both) -> None:
+    facts = HandlerFacts("did", "all", PackageFacts("0" * 64, ">=3.11"))
+    for handler in (facts, HandlerFacts("did", "all"), None):
+        await both.node.send([Proposal(LEAF, handler=handler)])
+        body, _ = both.between.sent[-1]
+        (former,) = msgspec.msgpack.decode(body, type=FormerRequest).proposals
+        assert former.handler == (FormerFacts("did", "all") if handler else None)
+        assert both.between.taken[-1].handler == handler
 
 
 async def test_a_leader_of_another_term_takes_nothing(both: Both) -> None:

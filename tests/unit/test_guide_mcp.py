@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from treaty_consensus import __version__
 from treaty_consensus.errors import Conflict, Malformed, NotFound
-from treaty_mcp.server.hosts import HOSTS, HostFile
+from treaty_mcp.server.hosts import HOSTS, HostFile, Launcher
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "mcp.md").read_text(encoding="utf-8")
 SERVER = """
@@ -76,25 +77,38 @@ async def test_a_host_starts_a_server_behind_its_guard(tmp_path: Path) -> None:
 def test_a_configuration_of_another_form_is_left_as_it_is(tmp_path: Path) -> None:
     host = HOSTS["vscode"]
     file = HostFile(host, tmp_path)
-    file.add("treaty", "/bin/treaty", ["mcp"])
+    file.add("treaty", Launcher("/bin/treaty"), ["mcp"])
     assert json.loads(file.path.read_text()) == {"servers": {"treaty": {"command": "/bin/treaty", "args": ["mcp"]}}}
     for content, kind in (("[]", Malformed), ('{"servers": []}', Malformed), ("{", Malformed), ("[" * 100_000, Malformed)):
         file.path.write_text(content)
         with pytest.raises(kind):
-            file.add("treaty", "/bin/treaty", ["mcp"])
+            file.add("treaty", Launcher("/bin/treaty"), ["mcp"])
         with pytest.raises(kind):
-            file.guard("files", "/bin/treaty", tmp_path)
+            file.guard("files", Launcher("/bin/treaty"), tmp_path)
         assert file.path.read_text() == content
     kept = '{"servers": {"treaty": {"command": "other"}, "far": {"url": "https://tools.example/mcp", "type": "http"}}, "x": 1}'
     file.path.write_text(kept)
     with pytest.raises(Conflict):
-        file.add("treaty", "/bin/treaty", ["mcp"])
+        file.add("treaty", Launcher("/bin/treaty"), ["mcp"])
     with pytest.raises(NotFound):
-        file.guard("none", "/bin/treaty", tmp_path)
+        file.guard("none", Launcher("/bin/treaty"), tmp_path)
     assert file.path.read_text() == kept
-    file.guard("far", "/bin/treaty", tmp_path)
+    file.guard("far", Launcher("/bin/treaty"), tmp_path)
     written = json.loads(file.path.read_text())
     assert written["x"] == 1 and written["servers"]["far"] == {
         "command": "/bin/treaty",
         "args": ["mcp", "guard", "--home", str(tmp_path), "--", "https://tools.example/mcp"],
     }
+
+
+def test_a_host_starts_treaty_by_uvx_from_the_index_of_the_registry(tmp_path: Path) -> None:
+    file, launcher = HostFile(HOSTS["cursor"], tmp_path), Launcher.uvx("https://registry.example")
+    file.add("treaty", launcher, ["mcp"])
+    start = ["--index", "https://registry.example/index/treaty/simple/", "--from", f"treaty-agents[mcp]=={__version__}", "treaty"]
+    written = json.loads(file.path.read_text())["mcpServers"]
+    assert written == {"treaty": {"command": "uvx", "args": [*start, "mcp"]}}
+    file.path.write_text('{"mcpServers": {"files": {"command": "python", "args": ["server.py"]}}}')
+    for _ in range(2):
+        file.guard("files", launcher, tmp_path)
+    guarded = [*start, "mcp", "guard", "--home", str(tmp_path), "--", "python", "server.py"]
+    assert json.loads(file.path.read_text())["mcpServers"]["files"] == {"command": "uvx", "args": guarded}

@@ -6,12 +6,13 @@ import json
 
 import pytest
 from claims import answered, bundle_by, bundle_of, certificate_by, vector, wheel_with
+from handler_packages import DIST_INFO, FILENAME, package, with_record, zipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from registries import blob
 
 from treaty_consensus import kinds
-from treaty_registry.catalogue.handler_facts import MAX_VECTORS, HandlerFacts, read_facts
+from treaty_registry.catalogue.handler_facts import MAX_VECTORS, HandlerFacts, PackageFacts, read_facts
 
 URI = "https://registry.example/protocols/alice.example/asked/1.0"
 ALL = {
@@ -122,6 +123,25 @@ def test_vectors_are_read_up_to_a_number_of_bytes() -> None:
     filler = b" " * (MAX_VECTORS - 10)
     assert facts(vectors={"0.json": filler, **ALL}).coverage == "none", "those after it are not read"
     assert facts(vectors={**ALL, "9.json": filler}).coverage == "all"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Requires-Python: >=3.11", ">=3.11"),
+        ("Requires-Python: >=3.11,<4", ">=3.11,<4"),
+        ("Requires-Python: three", None),
+        ("Requires-Python:", None),
+        (f"Requires-Python: >=3.{'0' * 200}", None),
+        ("Keywords: none", None),
+    ],
+)
+def test_an_index_gets_only_a_specifier_that_installers_can_parse(line: str, expected: str | None) -> None:
+    plain = package()
+    files = dict(plain.files) | {f"{DIST_INFO}/METADATA": plain.metadata.replace(b"Requires-Python: >=3.11", line.encode())}
+    wheel = zipped(with_record(files))
+    body = kinds.Handler(URI, "0" * 64, FILENAME, blob(wheel), "a:b", blob(b"{}"))
+    assert read_facts(body, wheel, None).package == PackageFacts(blob(files[f"{DIST_INFO}/METADATA"]).sha256, expected)
 
 
 def test_withdrawn_bytes_say_nothing() -> None:

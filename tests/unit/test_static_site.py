@@ -31,6 +31,7 @@ from treaty_registry.pages.pages import Pages
 from treaty_registry.registry import Registry
 from treaty_registry.serving.views import Views
 from treaty_registry.static_site import ROUND, StaticSite
+from treaty_registry.storage.own_wheels import OwnWheels
 
 ALICE, WRITER = domain_signer("alice.example"), key_signer("writer")
 PROTOCOL = publication(ALICE)
@@ -74,7 +75,10 @@ class Site:
 async def site(tmp_path: Path, database: str, web: Web) -> AsyncIterator[Site]:
     web.serve(ALICE)
     time, folder = Time(), tmp_path / "site"
-    settings = replace(settings_for(tmp_path / "data", database), tiles=(f"file://{folder}",))
+    filename, wheel = echo_wheel(PROTOCOL.body.uri, PROTOCOL.body.document.sha256, "9")
+    (tmp_path / filename).write_bytes(wheel)
+    own = OwnWheels.read(tmp_path)
+    settings = replace(settings_for(tmp_path / "data", database), tiles=(f"file://{folder}",), wheels=own)
     async with Registry.open(settings, clock=time.clock, resolve=web.resolve) as registry:
         await publish(registry, ALICE, PROTOCOL)
         yield Site(registry, folder, time)
@@ -115,9 +119,22 @@ async def test_an_agent_fetches_from_files_while_no_registry_runs(site: Site, tm
         assert (await client.topic(TOPIC))["topic"] == TOPIC
         assert (await fetcher.head(ORIGIN).refresh()).checkpoint.size == site.registry.head.size
         assert not network.missed
+    digest, index = canonical.hex_digest(wheel), site.folder / "index" / "alice.example"
+    assert (index / "files" / digest / filename).read_bytes() == wheel
+    assert b"Name: treaty-handler-echo" in (index / "files" / digest / f"{filename}.metadata").read_bytes()
+    assert b"treaty-handler-echo" in (index / "simple" / "index.html").read_bytes()
+    assert digest.encode() in (index / "simple" / "treaty-handler-echo" / "index.html").read_bytes()
     for page in ("", f"{PATH}/", f"/topics/{TOPIC}/", PATH.rpartition("/")[0] + "/", "/topics/"):
         assert (site.folder / f"{page.strip('/')}/index.html".lstrip("/")).read_bytes().startswith(b"<!doctype html>")
     assert (site.folder / f"{PATH[1:]}.md").read_bytes() == PROTOCOL.document
+    (own,) = site.registry.wheels.wheels
+    assert (site.folder / "index" / "treaty" / "files" / own.digest / own.filename).read_bytes() == own.data
+    for listed in ("", "treaty-handler-echo/"):
+        assert (site.folder / f"index/treaty/simple/{listed}index.html").read_bytes().startswith(b"<!DOCTYPE html>")
+    await site.registry.withdrawals.withdraw([digest], "illegal")
+    await site.copy()
+    assert not [*(index / "files" / digest).iterdir()]
+    assert digest.encode() not in (index / "simple" / "treaty-handler-echo" / "index.html").read_bytes()
     # For as long as the policy allows, and then it says why.
     async with agent(tmp_path / "one", site, site.folder, NOW + 3600) as (fetcher, _):
         assert await fetcher.document(PROTOCOL.body.uri) == PROTOCOL.document

@@ -28,6 +28,7 @@ from treaty_consensus.errors import Conflict, NotFound, Refused, Untrusted
 from treaty_consensus.handler import HandlerPackage, read_wheel
 from treaty_consensus.handler.comparison import OperationChange, operation_changes, operation_views
 from treaty_consensus.handler.compatibility import Compatibility, check_continues
+from treaty_consensus.handler.wheel import following
 from treaty_consensus.kinds import Base, Blob, Body, Handler, Publish
 from treaty_consensus.protocol import ProtocolUri, parse_protocol_uri
 from treaty_consensus.statement import Statement
@@ -206,14 +207,23 @@ class Publisher:
         assert project.handler is not None
         bundle, evidence = await self._evidence(uri)
         digest = canonical.hex_digest(wheel)
+        own = [
+            (logged.index, logged.statement.body)
+            for logged in evidence.statements
+            if isinstance(logged.statement.body, Handler) and logged.statement.author.text == self._identity.did
+        ]
         # A run that was cut off after the last step attached the wheel already.
-        for logged in evidence.statements:
-            body = logged.statement.body
-            if not isinstance(body, Handler) or body.uri != str(uri) or body.wheel.sha256 != digest:
-                continue
-            if logged.statement.author.text == self._identity.did:
-                yield Published("found-attached", str(uri), "this wheel was attached before", digest, logged.index)
+        for index, body in own:
+            if (body.uri, body.wheel.sha256) == (str(uri), digest):
+                yield Published("found-attached", str(uri), "this wheel was attached before", digest, index)
                 return
+        # Before the attestation, whose two leaves would stay.
+        if filename in (body.filename for _, body in own):
+            raise Conflict(
+                PublishCode.VERSION_EXISTS,
+                f"You have published another wheel named {filename}, and a file name has one content.",
+                fix=f'Publish it as the next version: version = "{following(filename, 1)[0][0]}" in [handler] of protocol.toml.',
+            )
         binding = Binding(digest, str(uri), project.protocol_hash, project.handler.entry_point)
         attestation = await self._attest(binding, filename, trusted_root_of(bundle, evidence))
         sentence = f"signed as {self._identity.did} by a certificate of {self._origin}"

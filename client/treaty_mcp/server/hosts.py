@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from treaty_consensus import __version__
 from treaty_consensus.codes import SystemCode
 from treaty_consensus.errors import Conflict, Malformed, NotFound
 from treaty_io import durable
 from treaty_io.codes import ConfigCode
 
 MAX_FILE = 1024 * 1024
+DISTRIBUTION = "treaty-agents"
+"""The name of Treaty in every index."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,28 @@ HOSTS: Mapping[str, Host] = {
 }
 
 
+@dataclass(frozen=True)
+class Launcher:
+    """The command with which a host starts Treaty. `arguments`: those before the words of Treaty's own command."""
+
+    command: str
+    arguments: tuple[str, ...] = ()
+
+    @classmethod
+    def uvx(cls, registry: str) -> Launcher:
+        """Return the launcher that needs no installation: this very release, from the index of the registry at this base URL.
+
+        Not by the name `treaty`, which is another project's where uv looks next.
+        """
+        index = f"{registry}/index/treaty/simple/"
+        return cls("uvx", ("--index", index, "--from", f"{DISTRIBUTION}[mcp]=={__version__}", "treaty"))
+
+
+def is_ephemeral() -> bool:
+    """Tell whether uvx runs this process: its environment is a part of uv's cache, which may be emptied."""
+    return "UV" in os.environ and "archive-v0" in Path(sys.prefix).parts
+
+
 class HostFile:
     """The configuration of one host."""
 
@@ -41,22 +68,22 @@ class HostFile:
         """`folder`: of the user or of the project."""
         self.path, self._member = folder / host.file, host.member
 
-    def add(self, name: str, command: str, arguments: Sequence[str]) -> None:
+    def add(self, name: str, launcher: Launcher, arguments: Sequence[str]) -> None:
         """Add a server. Raises `Conflict` (`system.exists`) if another one has the name, and as `_read`. Then nothing changed."""
         content, servers = self._read()
-        entry = {"command": command, "args": list(arguments)}
+        entry = {"command": launcher.command, "args": [*launcher.arguments, *arguments]}
         if servers.get(name, entry) != entry:
             fix = f"Remove {name} from {self.path}, or give this one another name: --name NAME"
             raise Conflict(SystemCode.EXISTS, f"{self.path} has another server named {name}.", fix=fix)
         self._write(content, {**servers, name: entry})
 
-    def guard(self, name: str, command: str, home: Path) -> None:
+    def guard(self, name: str, launcher: Launcher, home: Path) -> None:
         """Put a guard before a server that the host has. Safe to repeat. Raises `NotFound` (`config.file`) and as `_read`."""
         content, servers = self._read()
         entry = servers.get(name)
         entry = entry if isinstance(entry, dict) else {}
         match entry:
-            case {"args": ["mcp", "guard", *_]}:
+            case {"args": ["mcp", "guard", *_] | ["--index", _, "--from", _, "treaty", "mcp", "guard", *_]}:
                 return
             case {"command": str(word)}:
                 guarded = [word, *entry.get("args", [])]
@@ -66,8 +93,8 @@ class HostFile:
                 raise NotFound(ConfigCode.FILE, f"{self.path} has no server named {name} with a command or a URL.")
         # Its environment and other members stay, because the guard hands its environment on.
         kept = {member: value for member, value in entry.items() if member not in ("url", "type")}
-        arguments = ["mcp", "guard", "--home", str(home), "--", *map(str, guarded)]
-        self._write(content, {**servers, name: {**kept, "command": command, "args": arguments}})
+        arguments = [*launcher.arguments, "mcp", "guard", "--home", str(home), "--", *map(str, guarded)]
+        self._write(content, {**servers, name: {**kept, "command": launcher.command, "args": arguments}})
 
     def _read(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the content and its servers. Raises `Malformed` (`config.file`) if the file has another form."""

@@ -91,6 +91,11 @@ class HandlerPackage:
         return self.name.replace("-", "_")
 
     @property
+    def metadata(self) -> bytes:
+        """Return the core metadata, which an index serves beside the wheel (PEP 658)."""
+        return self.files[f"{self.package}-{self.version}.dist-info/METADATA"]
+
+    @property
     def vectors(self) -> dict[str, bytes]:
         """Return the JSON files of the folder `vectors`: name → content."""
         folder = f"{self.package}/{VECTORS}/"
@@ -157,6 +162,14 @@ def parse_filename(filename: str) -> tuple[str, str, Runtime]:
         normal = f"{package}-{version}-{tag}.whl"
         raise Refused(HandlerCode.PACKAGE, f"The normal form of {filename!a} is {normal}.", fix=f"Rename it to {normal}.")
     return package.replace("_", "-"), version, _RUNTIMES[tag]
+
+
+def following(filename: str, count: int) -> list[tuple[str, str]]:
+    """Return the next versions after that of a wheel, with their file names: post-releases, for the same protocol's version."""
+    package, version, tag = filename.split("-", 2)
+    base, post = Version(version).public.partition(".dev")[0].partition(".post")[0], Version(version).post or 0
+    versions = [f"{base}.post{post + step}" for step in range(1, count + 1)]
+    return [(each, f"{package}-{each}-{tag}") for each in versions]
 
 
 def _check_file(path: str, content: bytes, package: str, dist_info: str, runtime: Runtime) -> None:

@@ -1,6 +1,7 @@
-"""Read from the blobs of a handler what a catalogue shows of it: the kind of its signer, and the coverage of its vectors.
+"""Read from the blobs of a handler what a catalogue shows of it: the kind of its signer, the coverage of its vectors, and what
+METADATA says to installers.
 
-Both are claims of the package. Nothing is verified here: agents check the signature of the bundle in step 8, and can replay the
+All are claims of the package. Nothing is verified here: agents check the signature of the bundle in step 8, and can replay the
 vectors. Admission reads them in its process with limits (`admission.content_process`).
 `rebuild` reads them again from the blobs, and gets the same: no limit here depends on time.
 
@@ -12,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from packaging.metadata import parse_email
+from packaging.specifiers import SpecifierSet
 
+from treaty_consensus.canonical import hex_digest
 from treaty_consensus.errors import TreatyError
 from treaty_consensus.handler import HandlerPackage, Manifest, read_wheel
 from treaty_consensus.kinds import Handler
@@ -34,16 +38,27 @@ COVERAGE = ("none", "some", "all")
 MAX_VECTORS = 1024 * 1024
 """Bytes of vectors that are read, in the order of their names. Parsing more would cost a commit too much."""
 
+MAX_REQUIRES = 200
+"""Characters of a specifier."""
+
 # What parsers and look-ups raise on foreign values of another form than expected.
 _FAULTS = (TreatyError, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
-class HandlerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PackageFacts(msgspec.Struct, frozen=True):
+    """`metadata`: the SHA-256 of METADATA, in hexadecimal. `requires_python`: a valid specifier that it has, or None."""
+
+    metadata: str
+    requires_python: str | None = None
+
+
+class HandlerFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`signer`: `did`, a name of `ISSUERS`, or `other`. `coverage`: one of `COVERAGE`, of the pairs of role and operation that
     vectors reach. None: the bytes do not say it, or are withdrawn."""
 
     signer: str | None = None
     coverage: str | None = None
+    package: PackageFacts | None = None
 
 
 def read_facts(body: Handler, wheel: bytes | None, bundle: bytes | None) -> HandlerFacts:
@@ -59,7 +74,9 @@ def facts_of(body: Handler, package: HandlerPackage | None, bundle: bytes | None
     """Do the same for a wheel that was read. Never raises."""
     origin = parse_protocol_uri(body.uri).origin
     return HandlerFacts(
-        None if bundle is None else _signer(bundle, issuer_url(origin)), None if package is None else _coverage(package)
+        None if bundle is None else _signer(bundle, issuer_url(origin)),
+        None if package is None else _coverage(package),
+        None if package is None else PackageFacts(hex_digest(package.metadata), _requires_python(package.metadata)),
     )
 
 
@@ -75,6 +92,15 @@ def _signer(bundle: bytes, own: str) -> str | None:
         return DID
     # Enterprises have issuers below GitHub's.
     return next((name for name, url in ISSUERS.items() if issuer == url or issuer.startswith(f"{url}/")), OTHER)
+
+
+def _requires_python(metadata: bytes) -> str | None:
+    """Return the Pythons that a package wants. An installer may refuse a whole project for one text that it cannot parse."""
+    try:
+        text = str(parse_email(metadata)[0].get("requires_python", ""))
+        return text if text and len(text) <= MAX_REQUIRES and SpecifierSet(text) else None
+    except _FAULTS:
+        return None
 
 
 def _coverage(package: HandlerPackage) -> str:

@@ -11,7 +11,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-ReaderKind: TypeAlias = Literal["package", "signature", "comparison", "compatibility"]
+ReaderKind: TypeAlias = Literal["package", "signature", "comparison", "compatibility", "metadata", "provenance"]
+
+
+class CoreMetadata(msgspec.Struct, frozen=True):
+    """The METADATA of a wheel, which is small in every wheel that was admitted."""
+
+    text: bytes
 
 
 def _package(name: str, wheel: bytes) -> msgspec.Struct:
@@ -35,6 +41,18 @@ def _comparison(name: str, old: bytes, new: bytes) -> msgspec.Struct:
     return compare(old, new)
 
 
+def _metadata(name: str, wheel: bytes) -> msgspec.Struct:
+    from treaty_consensus.handler import read_wheel
+
+    return CoreMetadata(read_wheel(name, wheel).metadata)
+
+
+def _provenance(name: str, bundle: bytes) -> msgspec.Struct:
+    from .provenance import read_provenance
+
+    return read_provenance(name, bundle)
+
+
 def _compatibility(names: str, old: bytes, new: bytes) -> msgspec.Struct:
     from .predecessors import read_compatibility
 
@@ -45,5 +63,7 @@ READERS: Mapping[ReaderKind, Callable[..., msgspec.Struct]] = {
     "package": _package,
     "signature": _signature,
     "comparison": _comparison,
+    "metadata": _metadata,
+    "provenance": _provenance,
     "compatibility": _compatibility,
 }

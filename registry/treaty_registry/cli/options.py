@@ -21,6 +21,7 @@ from treaty_io.network.hosts import Network
 from ..networks import TrustedProxies
 from ..operator.control import NOT_RUNNING, ask
 from ..settings import MetricsAddress, Settings, WitnessName, nameserver_of, witnesses_of
+from ..storage.own_wheels import OwnWheels
 from ..telemetry.logs import LogFormat, LogLevel, configure_logs
 from .console import show
 from .variables import Variable
@@ -85,7 +86,7 @@ class TlsOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class NetworkOptions:
-    """Options of a registry and of a mirror: the hosts that they reach, and the proxies before them.
+    """Options of a registry and of a mirror: the hosts that they reach, the proxies before them, and their own package index.
 
     Parameters
     ----------
@@ -95,18 +96,22 @@ class NetworkOptions:
         A PEM file of certificate authorities to accept for the hosts that are reached, besides the public ones.
     trusted_proxy
         The address or network of a reverse proxy whose X-Forwarded-For names the sender. May be repeated.
+    wheels
+        A folder with wheels of Treaty (`make wheel`), which the index /index/treaty/simple/ has.
     """
 
     resolve: Annotated[tuple[str, ...], Variable("RESOLVE")] = ()
     ca: Annotated[Path | None, Variable("CA")] = None
     trusted_proxy: Annotated[tuple[str, ...], Variable("TRUSTED_PROXY")] = ()
+    wheels: Annotated[Path | None, Variable("WHEELS")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return the members of `Settings` for these options. Raises `Malformed` or `NotFound`, before anything is made."""
         network = Network.parse(self.resolve, self.ca)
         _ = network.tls  # reads the file of authorities
-        return {"resolve": network.resolve, "ca": self.ca, "proxies": TrustedProxies.parse(self.trusted_proxy)}
+        proxies, wheels = TrustedProxies.parse(self.trusted_proxy), OwnWheels.read(self.wheels)
+        return {"resolve": network.resolve, "ca": self.ca, "proxies": proxies, "wheels": wheels}
 
 
 @Parameter(name="*")

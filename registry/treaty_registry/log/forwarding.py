@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 import msgspec
+from msgspec.structs import replace
 
 from treaty_consensus import errors, statement
 from treaty_consensus.errors import Conflict, Malformed, TreatyError, Unauthorized, Unavailable
@@ -30,7 +31,7 @@ from treaty_consensus.statement import Verified
 from treaty_io import tracing
 from treaty_io.network.exchange import BoundedClient, HttpReply
 
-from ..catalogue.handler_facts import HandlerFacts
+from ..catalogue.handler_facts import HandlerFacts, PackageFacts
 from ..codes import NodeCode, RegistryLogCode
 from .leader import Leader
 from .leadership import Leadership
@@ -48,11 +49,13 @@ PATIENCE = 10.0
 
 
 class ForwardedProposal(msgspec.Struct, array_like=True, frozen=True):
-    """A proposal. `keys`: those that its signatures were verified with; None for a Sigstore leaf."""
+    """A proposal. `keys`: those that its signatures were verified with; None for a Sigstore leaf. `package`: the member of
+    `handler` of this name, which 0.1.0 passes over here and refuses there."""
 
     leaf: bytes
     keys: tuple[bytes, ...] | None
     handler: HandlerFacts | None
+    package: PackageFacts | None = None
 
 
 class ForwardedRequest(msgspec.Struct, array_like=True, frozen=True):
@@ -210,13 +213,15 @@ def _equal(text: str, code: bytes) -> bool:
 
 
 def _proposed(proposal: Proposal) -> ForwardedProposal:
-    return ForwardedProposal(proposal.leaf, proposal.verified.keys if proposal.verified else None, proposal.handler)
+    keys, handler = proposal.verified.keys if proposal.verified else None, proposal.handler
+    package = handler.package if handler else None
+    return ForwardedProposal(proposal.leaf, keys, replace(handler, package=None) if handler else None, package)
 
 
 def _proposal(item: ForwardedProposal) -> Proposal:
     # Not verified again: the sender holds the log's key, and its own admission has verified the signatures.
     verified = None if item.keys is None else Verified(statement.parse(item.leaf), item.keys)
-    return Proposal(item.leaf, verified, item.handler)
+    return Proposal(item.leaf, verified, replace(item.handler, package=item.package) if item.handler else None)
 
 
 def _outcome(item: Placed | NotPlaced, notes: Sequence[SignedCheckpoint]) -> LogPosition | TreatyError:

@@ -25,6 +25,7 @@ from treaty_consensus.log.durability import Durability
 from treaty_consensus.log.merkle import leaf_hash
 from treaty_consensus.log.tiles import Tile, TreeEdge
 from treaty_consensus.log_keys import keys_of_log
+from treaty_consensus.statement import Statement
 from treaty_io import tracing
 
 from ..codes import DatabaseCode, FenceCode, RegistryLogCode
@@ -36,6 +37,7 @@ from .clock import LogClock, SignedTime
 from .entry import Entry
 from .fence import HeadRecord, behind, failed
 from .tile_copies import TileCopies
+from .wheel_names import WheelNames, read_wheel_names
 
 # A connection that does not answer is closed, and a write to a disk is given up. Without a limit every submission
 # would hang with a suspended PostgreSQL.
@@ -198,6 +200,11 @@ class Leader:
         """Return the facts under `keys`, and the indexes of the logged ones among `statements` (ids), as of the newest commit."""
         with deadline(self.connection, _PATIENCE):
             return await tables.look_up(self.connection, keys, statements)
+
+    async def wheel_names(self, statements: Iterable[Statement]) -> WheelNames:
+        """Return the names that the wheels of `statements` take, as of the newest commit."""
+        with deadline(self.connection, _PATIENCE):
+            return await read_wheel_names(self.connection, statements)
 
     async def commit(self, entries: Sequence[Entry], facts: Mapping[str, Fact]) -> Head:
         """Append the entries, which start at the head's size, and release the new head. Returns it.

@@ -15,6 +15,7 @@ from treaty_io import tracing
 
 from ..catalogue.handler_facts import HandlerFacts
 from .entry import BlobReader, Entry
+from .wheel_names import WheelNames
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,17 @@ class Batch:
 
 
 def judge(
-    proposals: Sequence[Proposal], facts: Mapping[str, Fact], logged: Mapping[bytes, int], size: int, blobs: BlobReader
+    proposals: Sequence[Proposal],
+    facts: Mapping[str, Fact],
+    logged: Mapping[bytes, int],
+    names: WheelNames,
+    size: int,
+    blobs: BlobReader,
 ) -> Batch:
     """Judge proposals in order on top of a log of `size` leaves.
 
-    `facts`: the facts that the proposals read. `logged`: the ids among them that are logged, with their index.
+    `facts`: the facts that the proposals read. `logged`: the ids among them that are logged, with their index. `names`: of their
+    wheels; those of admitted ones are added.
     """
     batch, state, positions = Batch(), dict(facts), dict(logged)
     for proposal in proposals:
@@ -81,11 +88,13 @@ def judge(
         if proposal.verified is not None and id_ is not None:
             try:
                 changes = admit(state, proposal.verified, index)
+                names.check(proposal.verified.statement)
             except TreatyError as error:
                 batch.refused.append((proposal, error))
                 continue
             # Later statements of the batch are judged as if this one were logged, because they will follow it.
             state.update(changes)
+            names.take(proposal.verified.statement)
             batch.facts.update(changes)
             positions[id_] = index
         statement = proposal.verified.statement if proposal.verified else None

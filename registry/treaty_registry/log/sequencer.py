@@ -2,7 +2,8 @@
 
 One task takes the queued proposals, at most `MAX_BATCH`, and processes them together:
 
-1. Look up the facts that the statements depend on, and the statements that are logged already (one query).
+1. Look up the facts that the statements depend on, and the statements that are logged already (one query). Of handlers also the
+   names of their wheels (`wheel_names`).
 2. Judge each statement with `admit`, on top of the ones before it. A refusal affects one statement and changes nothing.
 3. Commit leaves, tiles, facts, projections and the new head in one transaction; record the head in the fence; sign and release
    the checkpoint (`leader`).
@@ -343,7 +344,8 @@ class Sequencer:
         if any(index >= self.head.size for index in logged.values()):
             self._leader.resign()
             raise superseded()
-        return judge(proposals, facts, logged, self.head.size, self._blobs)
+        names = await self._leader.wheel_names(statements)
+        return judge(proposals, facts, logged, names, self.head.size, self._blobs)
 
     async def _commit(self, batch: Batch) -> None:
         # Without new leaves the current head answers the repetitions.

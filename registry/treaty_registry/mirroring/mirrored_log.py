@@ -87,6 +87,7 @@ class MirroredLog(ReadableLog):
         self.trusted_root = about.trusted_root
         self.proxies = settings.proxies
         self.contact = settings.contact
+        self.wheels = settings.wheels
         self.pool = pool
         self.blobs = blobs
         self.uploads = uploads

@@ -109,20 +109,27 @@ async def _handlers(connection: AnyConnection, entries: Sequence[Entry]) -> None
         author = statement_of(entry).author.text
         facts = entry.handler or await _read_facts(entry, body)
         names = body.uri, author, wheel, body.filename, body.wheel.size, body.entry_point
-        rows.append((*names, bundle, statement_id(entry), entry.index, facts.signer, facts.coverage))
+        package = facts.package
+        metadata = bytes.fromhex(package.metadata) if package else None
+        said = facts.signer, facts.coverage, metadata, package.requires_python if package else None
+        rows.append((*names, bundle, statement_id(entry), entry.index, *said))
     await insert(
         connection,
         # Admission may have read bytes that were withdrawn before the statement was logged. A rebuild cannot read them.
         """
-        insert into handlers (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+        with gone as (select sha256 from blobs where sha256 = any($3::bytea[] || $7::bytea[]) and withdrawn is not null)
+        insert into handlers
+          (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage, metadata,
+           requires_python)
         select uri, publisher, wheel, filename, size, entry_point, bundle, statement, index,
-          case when bundle in (select sha256 from blobs where sha256 = any($7::bytea[]) and withdrawn is not null) then null
-          else signer end,
-          case when wheel in (select sha256 from blobs where sha256 = any($3::bytea[]) and withdrawn is not null) then null
-          else coverage end
+          case when bundle in (select sha256 from gone) then null else signer end,
+          case when wheel in (select sha256 from gone) then null else coverage end,
+          case when wheel in (select sha256 from gone) then null else metadata end,
+          case when wheel in (select sha256 from gone) then null else requires_python end
         from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::text[], $7::bytea[], $8::bytea[],
-                    $9::bigint[], $10::text[], $11::text[])
-          as entry (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage)
+                    $9::bigint[], $10::text[], $11::text[], $12::bytea[], $13::text[])
+          as entry (uri, publisher, wheel, filename, size, entry_point, bundle, statement, index, signer, coverage, metadata,
+                    requires_python)
         """,
         rows,
     )
@@ -177,7 +184,9 @@ async def _withdrawals(connection: AnyConnection, entries: Sequence[Entry]) -> N
     # The SHA-1 came from the withdrawn bytes, so it goes with them.
     await connection.execute("update protocols set agora = null where document = any($1)", digests)
     # So do these, which a rebuild could not read any more.
-    await connection.execute("update handlers set coverage = null where wheel = any($1)", digests)
+    await connection.execute(
+        "update handlers set coverage = null, metadata = null, requires_python = null where wheel = any($1)", digests
+    )
     await connection.execute("update handlers set signer = null where bundle = any($1)", digests)
     cleared = await connection.fetch("select uri, topic, index from protocols where card = any($1)", digests)
     indexes = [row["index"] for row in cleared]

@@ -61,6 +61,8 @@ _OF_ONE_ROUTE: dict[tuple[str, str], dict[str, object]] = {
         "pattern": f"^(?:[1-3]?[0-9]-[0-3]-{_NUMBER}|s-(?:100|[1-9]?[0-9])-{_NUMBER}|{_NUMBER})$",
         "maxLength": 40,
     },
+    ("/index/{namespace}/simple/{project}", "project"): {"pattern": r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,158}[A-Za-z0-9])?$"},
+    ("/index/{namespace}/files/{digest}/{filename}", "filename"): {"pattern": r"^[a-z0-9_]+-[a-z0-9.+!]+-py3-none-any\.whl$"},
     ("/feeds/{kind}", "name"): {"pattern": _TEXT, "minLength": 1, "maxLength": 512},
     ("/standing/{did}", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}$"},
     ("/speakers", "cursor"): {"pattern": f"^{_NUMBER}-{_NUMBER}-{_DID}$", "maxLength": 600},

@@ -131,6 +131,7 @@ _GROUPS: Mapping[str, str] = {
     "hashes": "names",
     "health": "health",
     "identities": "identities",
+    "index": "packages",
     "log": "log",
     "nodes": "nodes",
     "proofs": "proofs",
