@@ -1,4 +1,4 @@
-"""Every example that the source prints is read, or stands in the table of hello-profile.md with the code that refuses it."""
+"""Every example that the source prints is read, or stands in the table of its README.md with the code that refuses it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def outcome(name: str) -> str:
 
 
 def test_the_table_names_every_example_and_its_code() -> None:
-    page = (ROOT / "docs" / "specification" / "hello-profile.md").read_text(encoding="utf-8")
+    page = (PRINTED / "README.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`\d\d-.*?) \| (.*) \|$", page, re.MULTILINE)
     code_of = {name: code for names, code in rows for name in re.findall(r"`(.*?)`", names)}
     assert sorted(code_of) == NAMES

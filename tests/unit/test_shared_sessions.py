@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack
 import pytest
 from assemblies import Meeting, Member, meet
 
-from treaty_agent import Capacity, OperationError, TreatyError
+from treaty_agent import Capacity, OperationError, Session, TreatyError
 from treaty_agent.sessions import wire
 from treaty_agent.transport import memory
 from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_io.identity import ProvedPeer
+from treaty_io.places import asker
 
 
 def test_an_application_calls_all_members_of_a_session() -> None:
@@ -155,6 +156,34 @@ def test_a_network_gets_half_of_the_places() -> None:
         await meeting.until(2)
 
     meet(test, capacity=Capacity(members=4))
+
+
+@pytest.mark.threat(211)
+def test_many_members_of_one_network_delay_another_by_one_message() -> None:
+    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
+        ada, says = await meeting.joined(stack, "ada.example")
+        turn = asker.set("192.0.2.0/24")
+        crowd = [await meeting.joined(stack, f"c{number}.example") for number in range(16)]
+        asker.reset(turn)
+
+        async def talk(session: Session) -> None:
+            while True:
+                await session.call("say", text="Me!")
+
+        talking = [asyncio.create_task(talk(session)) for _, session in crowd]
+        while len(meeting.callers) < 50:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for _ in range(10):
+            before = len(meeting.callers)
+            await says.call("say", text="And me.")
+            mine = [place for place, caller in enumerate(meeting.callers) if caller.peer.did == ada.agent.did][-1]
+            # Those that the room takes while the message is on its way, and one more.
+            assert mine - before <= 8, "and not one of each member"
+        for task in talking:
+            task.cancel()
+        await asyncio.gather(*talking, return_exceptions=True)
+
+    meet(test)
 
 
 @pytest.mark.deep

@@ -5,7 +5,8 @@
     local application (CallTable) ─┘
 
 A connection has a `MemberHandler` in the place of its own handler. It joins when its session begins, and leaves when its session
-ends in any way. `SharedHandler` gives the events of all members to the handler, one at a time, in a task of its own. Messages to
+ends in any way. `SharedHandler` gives the events of all members to the handler, one at a time, in a task of its own. The networks
+of the members take turns, so many members of one network delay the others by one event each. Messages to
 a member go to the outbox of its connection. A member whose outbox is full, or whose connection refuses a message, is dropped, and
 the others go on. An error of the handler ends the sessions of all members.
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from contextvars import Context
@@ -90,8 +92,7 @@ class SharedHandler(CallingSession):
         # The members of which the handler knows. One that has left stays here until the handler was told.
         self._told: dict[str, MemberHandler] = {}
         self._places = Places(settings.capacity.members, keeps_some=True)
-        # Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
-        self._steps: asyncio.Queue[Step] = asyncio.Queue()
+        self._steps = _Steps()
         self._tasks = TaskSet[None]()
         self._host: HandlerHost | None = None
         self._cause: MemberHandler | None = None
@@ -158,7 +159,7 @@ class SharedHandler(CallingSession):
             del self._members[member.did]
             self._places.give_back(member.place)
             member.settle(None)
-            self.post(partial(self._tell_lost, member))
+            self._steps.put(partial(self._tell_lost, member), member.place)
             self._end_if_outdated()
 
     def expel(self, member: MemberHandler, error: TreatyError) -> None:
@@ -187,7 +188,7 @@ class SharedHandler(CallingSession):
         and its last effects are performed.
         """
         self._rests = rests
-        self.post(self._rest if rests else self._say_goodbye)
+        self._steps.put_last(self._rest if rests else self._say_goodbye)
         # Bounded: a step before this one may hang in a handler. After the last step functions are stopped, which has a time too.
         _, late = await asyncio.wait({self._task}, timeout=CANCELLING_TIME)
         if late and self.is_over:
@@ -203,7 +204,7 @@ class SharedHandler(CallingSession):
         return sum(member.backlog for member in self._members.values())
 
     def post(self, step: Step) -> None:
-        self._steps.put_nowait(step)
+        self._steps.put(step)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task beside the steps."""
@@ -297,6 +298,9 @@ class SharedHandler(CallingSession):
 
     async def _tell_joined(self, member: MemberHandler) -> None:
         assert self._host is not None
+        # The turns of networks may have put the end of an earlier connection of this DID behind this step.
+        if (previous := self._told.get(member.did)) is not None:
+            await self._tell_lost(previous)
         # Before the event: its effects may send to the member.
         self._told[member.did] = member
         try:
@@ -353,7 +357,7 @@ class SharedHandler(CallingSession):
                 if not done.done():
                     done.set_result(None)
 
-        self.post(step)
+        self._steps.put(step, member.place)
         await done
 
     # Helpers
@@ -378,7 +382,7 @@ class SharedHandler(CallingSession):
 
     def _end_if_outdated(self) -> None:
         if self._is_outdated and not self._members and not self.is_over:
-            self.post(self._say_goodbye)
+            self._steps.put_last(self._say_goodbye)
 
     async def _wind_up(self) -> None:
         self.is_over = True
@@ -403,6 +407,46 @@ class SharedHandler(CallingSession):
         if self._host is not None:
             with suppress(TreatyError):
                 await self._host.close()
+
+
+class _Steps:
+    """The steps that wait, in a line for each network of members and one for this side. The lines take turns.
+
+    Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
+    """
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[Step]] = {}
+        self._last: tuple[int, Step] | None = None
+        self._added = asyncio.Event()
+
+    def put(self, step: Step, network: str = "") -> None:
+        """Add a step to a line; "" is this side's."""
+        self._lines.setdefault(network, deque()).append(step)
+        self._added.set()
+
+    def put_last(self, step: Step) -> None:
+        """Add the step that ends the session. It comes after as many others as wait now, so that a flood cannot hold it up."""
+        self._last = self._last or (sum(map(len, self._lines.values())), step)
+        self._added.set()
+
+    async def get(self) -> Step:
+        """Wait for a step, and return the first one of the line whose turn it is."""
+        while True:
+            if self._last is not None:
+                ahead, last = self._last
+                if not (ahead and self._lines):
+                    return last
+                self._last = ahead - 1, last
+            if self._lines:
+                network = next(iter(self._lines))
+                line = self._lines.pop(network)
+                step = line.popleft()
+                if line:
+                    self._lines[network] = line  # behind the others
+                return step
+            self._added.clear()
+            await self._added.wait()
 
 
 class SharedMember(NamedTuple):
