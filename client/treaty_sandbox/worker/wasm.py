@@ -107,8 +107,11 @@ class Engine:
         return None
 
     def seal(self) -> None:
-        """Take the right to write from the library's callbacks, whose page is also run. Call it before the filter is installed. The
-        process then makes no callback of its own, and ends by `os._exit`, which takes none down. Raises `OSError`."""
+        """Take the right to write from the library's callbacks, whose page is also run. Raises `OSError`.
+
+        Call it before the filter is installed. The process then makes no callback of its own, and ends by `os._exit`, which takes
+        none down.
+        """
         modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "wasmtime"]
         function: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
         kernel.forbid_writes(value for module in modules for value in vars(module).values() if isinstance(value, function))
