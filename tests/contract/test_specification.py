@@ -253,11 +253,11 @@ CAPS = {
     ],
     "home.md": [
         ("One line of canonical JSON, at most {} bytes", identity.MAX_FILE),
+    ],
+    "home-caches.md": [
         ("Of other leaves at most {} and", memory.MAX_LEAVES),
         ("and {} of each registry are remembered", memory.MAX_BYTES),
         ("the newest decision and the newest {} leaves stay", memory.MAX_KEPT - 1),
-    ],
-    "home-caches.md": [
         ("newest first, at most {} negotiated/", agreements.MAX_AGREEMENTS),
         ("in a role; {} such folders are kept", handler_state.MAX_FOLDERS),
         ("keys and {} in a role", validation.MAX_STORED),
