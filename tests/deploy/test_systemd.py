@@ -130,9 +130,9 @@ def test_every_setting_is_one() -> None:
     check_variables(names)
 
 
-def test_deploy_names_no_setting_that_the_table_lacks() -> None:
-    table = completed((FOLDER.parents[1] / "docs" / "reference" / "settings.md").read_text())
-    settings = set(re.findall(r"^\| `(TREATY_\w+)`", table, re.MULTILINE)) | {"TREATY_IMAGE"}  # of compose itself
+def test_deploy_names_no_setting_that_the_reference_lacks() -> None:
+    reference = completed((FOLDER.parents[1] / "docs" / "reference" / "commands.md").read_text())
+    settings = set(re.findall(r"\[env: (TREATY_\w+)", reference)) | {"TREATY_IMAGE"}  # of compose itself
     files = [path for path in FOLDER.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     named = {name for path in files for name in re.findall(r"\bTREATY_\w+", path.read_text())}
     assert len(named) > 12

@@ -29,7 +29,7 @@ def blocks(name: str, language: str = "sh") -> list[str]:
 
 
 def test_every_page_is_run() -> None:
-    assert {path.stem for path in QUICKSTARTS.glob("*.md")} == {*STORY, "run"}
+    assert {path.stem for path in QUICKSTARTS.glob("*.md")} == {*STORY, "install", "run"}
 
 
 @pytest.mark.deep

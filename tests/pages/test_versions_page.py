@@ -122,7 +122,8 @@ async def test_the_verdict_on_the_version_before_is_data_and_words(api: httpx.As
     assert reason["value"] in (await page(api, f"{PATH}?from=1.0&to=1.1")).section("compatible")
     assert "compatibility" not in (await api.get(f"{PATH}/1.0.json")).json(), "nothing is before it"
     # Its code is not run here.
-    await attach(api, alice, second, {"operations": {"greet": {**GREET, "arguments": wider}}, "roles": ROLES})
+    coded = {"operations": {"greet": {**GREET, "arguments": wider}}, "roles": ROLES}
+    await attach(api, alice, second, coded, release="1.1.post1")
     assert (await api.get(f"{PATH}/1.1.json")).json()["compatibility"]["backward"]["verdict"] == "undecided"
 
 

@@ -36,6 +36,9 @@ class SimulatedNetwork:
     def client(self, **_: Any) -> SimulatedNetwork:
         return self
 
+    def transport(self, address: Any) -> Any:
+        raise AssertionError(f"no document is fetched from {address}")
+
     async def aclose(self) -> None: ...
 
     @asynccontextmanager

@@ -227,7 +227,14 @@ def _hostile_package(draft: Draft, agent: Signer, body: kinds.Publish, payloads:
     }
     entry = "treaty_handler_asked:handler"
     metadata = HandlerMetadata(
-        "asked", "1", " ".join(payloads[0].split()), "Apache-2.0", entry, body.uri, body.document.sha256, manifest
+        "asked",
+        str(len(draft.statements)),
+        " ".join(payloads[0].split()),
+        "Apache-2.0",
+        entry,
+        body.uri,
+        body.document.sha256,
+        manifest,
     )
     filename, wheel = build_wheel({"__init__.py": b"handler = None\n", **vectors}, metadata)
     ascii = next(payload for payload in payloads if payload.isascii())

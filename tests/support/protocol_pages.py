@@ -157,9 +157,13 @@ async def attach(
     vectors: Mapping[str, bytes] | None = None,
     sources: Mapping[str, bytes] | None = None,
     bundle: bytes = b"{}",
+    release: str = "",
 ) -> Statement:
-    """Attach a handler with this manifest to a publication. Without `messages` it has `sources`."""
-    response, signed = await try_to_attach(api, agent, publication, manifest, vectors=vectors, sources=sources, bundle=bundle)
+    """Attach a handler with this manifest to a publication. Without `messages` it has `sources`. `release`: its version, by
+    default that of the protocol."""
+    response, signed = await try_to_attach(
+        api, agent, publication, manifest, vectors=vectors, sources=sources, bundle=bundle, release=release
+    )
     assert response.status_code == 201, response.text
     return signed
 
@@ -173,6 +177,7 @@ async def try_to_attach(
     vectors: Mapping[str, bytes] | None = None,
     sources: Mapping[str, bytes] | None = None,
     bundle: bytes = b"{}",
+    release: str = "",
 ) -> tuple[httpx.Response, Statement]:
     """Send what `attach` sends. Return the answer and the statement."""
     files = {f"vectors/{name}": data for name, data in (vectors or {"host-hit.json": vector()}).items()}
@@ -180,7 +185,7 @@ async def try_to_attach(
     entry_point = DECLARATIVE if "messages" in manifest else "treaty_handler_greeting:handler"
     about = HandlerMetadata(
         name="greeting",
-        version=publication.body.uri.rpartition("/")[2],
+        version=release or publication.body.uri.rpartition("/")[2],
         summary="Greet.",
         licence="Apache-2.0",
         entry_point=entry_point,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
+from collections.abc import Iterable
 
 PR_CAPBSET_DROP = 24
 _CAPABILITY_VERSION = 0x20080522
@@ -24,6 +26,17 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     if LIBC.capset(header, (ctypes.c_uint32 * 6)()) != 0:
         raise failure("capset")
+
+
+def forbid_writes(functions: Iterable[object]) -> None:
+    """Make the pages in which these functions of ctypes begin readable and executable, and no more. Raises `OSError`.
+
+    Where libffi has no static trampolines, those of callbacks are in a page that is both written and run.
+    """
+    size = mmap.PAGESIZE
+    for page in {(ctypes.cast(function, ctypes.c_void_p).value or 0) // size * size for function in functions}:  # type: ignore[arg-type]
+        if LIBC.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+            raise failure("mprotect")
 
 
 def failure(call: str) -> OSError:

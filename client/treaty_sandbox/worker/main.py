@@ -276,6 +276,8 @@ def main() -> None:
     # has.
     sys.path[:] = [path for path in sys.path if path not in sys.argv[6:]]
     map_native_code()  # the filter forbids it later
+    if engine is not None:
+        engine.seal()
     confinement.prepare()
     if role == "template" and isinstance(confinement, ForkedConfinement):
         from . import template

@@ -31,11 +31,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import typing
 
 import msgspec
 
-from . import framing
+from . import framing, kernel
 
 if typing.TYPE_CHECKING:
     import wasmtime
@@ -104,6 +105,16 @@ class Engine:
             wasmtime.Instance(store, wasmtime.Module(engine._engine, _WARM), []).exports(store)["handle"](store)  # type: ignore[operator]
             return engine
         return None
+
+    def seal(self) -> None:
+        """Take the right to write from the library's callbacks, whose page is also run. Raises `OSError`.
+
+        Call it before the filter is installed. The process then makes no callback of its own, and ends by `os._exit`, which takes
+        none down.
+        """
+        modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "wasmtime"]
+        function: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
+        kernel.forbid_writes(value for module in modules for value in vars(module).values() if isinstance(value, function))
 
     def compile(self, module: bytes) -> bytes:
         """Return the compiled module, for `load`. Raises `SyntaxError` for one that is not valid."""

@@ -148,6 +148,7 @@ _GROUPS: Mapping[str, str] = {
     "tile": "tiles",
     "topics": "topics",
     "trust-config.json": "sigstore",
+    "validations": "identities",
     "votes": "topics",
     "vouches": "topics",
     # Of a witness, which may keep copies of logs.
