@@ -29,6 +29,9 @@ from treaty_client.statements.publish import Publisher
 from treaty_handler import Multicast, PeerJoined, PeerLost, Received
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "handlers.md").read_text(encoding="utf-8")
+PACKAGES = Path(__file__).parents[2] / "docs" / "specification" / "handler-packages.md"
+LINKED = ("Streams, events and cancellation", "Shared roles")
+"""Its sections with the events and effects that the guide does not repeat."""
 WALK = GUIDE.partition("## From an idea")[2].partition("## Without code")[0]
 
 
@@ -107,7 +110,13 @@ def test_the_room_of_the_guide_sends_to_its_members() -> None:
     assert room.handle(Received(peer=peers[1], data=b"y")) == [Multicast(peers=peers[1:], data=b"y")]
 
 
-def test_the_guide_has_each_event_and_each_effect() -> None:
+def test_each_event_and_each_effect_is_in_the_guide_or_behind_its_links() -> None:
     from treaty_sandbox.worker.framing import EFFECTS, EVENTS
 
-    assert [kind.__name__ for kind in (*EVENTS.values(), *EFFECTS.values()) if f"`{kind.__name__}(" not in GUIDE] == []
+    linked = (
+        PACKAGES.read_text(encoding="utf-8").partition(f"\n### {heading}\n")[2].partition("\n### ")[0] for heading in LINKED
+    )
+    text = "".join((GUIDE, *linked))
+    assert [kind.__name__ for kind in (*EVENTS.values(), *EFFECTS.values()) if f"`{kind.__name__}(" not in text] == []
+    for heading in LINKED:
+        assert f"handler-packages.md#{heading.lower().replace(' ', '-').replace(',', '')})" in GUIDE
