@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
 
 import pytest
 from assemblies import Meeting, Member, meet
 
-from treaty_agent import Capacity, OperationError, Session, TreatyError
+from treaty_agent import Capacity, OperationError, TreatyError
 from treaty_agent.sessions import wire
+from treaty_agent.sessions.shared_handler import MemberSteps
+from treaty_agent.testing import run
 from treaty_agent.transport import memory
 from treaty_anp.flow_profile.capabilities import ProtocolOffer
 from treaty_io.identity import ProvedPeer
-from treaty_io.places import asker
 
 
 def test_an_application_calls_all_members_of_a_session() -> None:
@@ -159,31 +163,32 @@ def test_a_network_gets_half_of_the_places() -> None:
 
 
 @pytest.mark.threat(211)
-def test_many_members_of_one_network_delay_another_by_one_message() -> None:
-    async def test(meeting: Meeting, stack: AsyncExitStack) -> None:
-        ada, says = await meeting.joined(stack, "ada.example")
-        turn = asker.set("192.0.2.0/24")
-        crowd = [await meeting.joined(stack, f"c{number}.example") for number in range(16)]
-        asker.reset(turn)
+def test_the_networks_of_members_take_turns() -> None:
+    async def main() -> None:
+        steps, taken = MemberSteps(), list[str]()
 
-        async def talk(session: Session) -> None:
-            while True:
-                await session.call("say", text="Me!")
+        def step(name: str) -> partial[Coroutine[Any, Any, None]]:
+            async def take(name: str) -> None:
+                taken.append(name)
 
-        talking = [asyncio.create_task(talk(session)) for _, session in crowd]
-        while len(meeting.callers) < 50:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        for _ in range(10):
-            before = len(meeting.callers)
-            await says.call("say", text="And me.")
-            mine = [place for place, caller in enumerate(meeting.callers) if caller.peer.did == ada.agent.did][-1]
-            # Those that the room takes while the message is on its way, and one more.
-            assert mine - before <= 8, "and not one of each member"
-        for task in talking:
-            task.cancel()
-        await asyncio.gather(*talking, return_exceptions=True)
+            return partial(take, name)
 
-    meet(test)
+        for number in range(40):
+            steps.put(step(f"crowd {number}"), "192.0.2.0/24")
+        steps.put(step("honest 0"), "198.51.100.0/24")
+        steps.put(step("honest 1"), "198.51.100.0/24")
+        steps.put(step("own"))
+        for _ in range(6):
+            await (await steps.get())()
+        assert taken == ["crowd 0", "honest 0", "own", "crowd 1", "honest 1", "crowd 2"]
+        steps.put_last(step("end"))
+        # A flood goes on meanwhile, and does not hold up the end.
+        while taken[-1] != "end":
+            steps.put(step("more"), "192.0.2.0/24")
+            await (await steps.get())()
+        assert taken[6:] == [*(f"crowd {number}" for number in range(3, 40)), "end"]
+
+    run(main())
 
 
 @pytest.mark.deep

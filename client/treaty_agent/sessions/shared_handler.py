@@ -92,7 +92,7 @@ class SharedHandler(CallingSession):
         # The members of which the handler knows. One that has left stays here until the handler was told.
         self._told: dict[str, MemberHandler] = {}
         self._places = Places(settings.capacity.members, keeps_some=True)
-        self._steps = _Steps()
+        self._steps = MemberSteps()
         self._tasks = TaskSet[None]()
         self._host: HandlerHost | None = None
         self._cause: MemberHandler | None = None
@@ -409,7 +409,7 @@ class SharedHandler(CallingSession):
                 await self._host.close()
 
 
-class _Steps:
+class MemberSteps:
     """The steps that wait, in a line for each network of members and one for this side. The lines take turns.
 
     Unbounded, because its producers are bounded: one message of each member, capped functions, calls that wait.
