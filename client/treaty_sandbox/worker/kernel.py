@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
+import resource
 from collections.abc import Iterable
 
 PR_CAPBSET_DROP = 24
 _CAPABILITY_VERSION = 0x20080522
+_PROT_READ_EXEC = 5  # not of the module mmap, which handlers must not have
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -33,9 +34,9 @@ def forbid_writes(functions: Iterable[object]) -> None:
 
     Where libffi has no static trampolines, those of callbacks are in a page that is both written and run.
     """
-    size = mmap.PAGESIZE
+    size = resource.getpagesize()
     for page in {(ctypes.cast(function, ctypes.c_void_p).value or 0) // size * size for function in functions}:  # type: ignore[arg-type]
-        if LIBC.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC) != 0:
+        if LIBC.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(size), _PROT_READ_EXEC) != 0:
             raise failure("mprotect")
 
 
