@@ -163,7 +163,7 @@ async def gather(views: Views, inspection: Inspection, renderer: Renderer, uri: 
 
 async def _verdict(views: Views, record: Record) -> Compatibility | None:
     try:
-        return await views.verdicts.of(record)
+        return await views.verdict(record)
     except Unavailable:  # all readers are busy: the page is shown without it
         return None
 

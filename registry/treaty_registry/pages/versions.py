@@ -73,7 +73,7 @@ async def _verdict(views: Views, before: Record, after: Record) -> Compatibility
     handlers = [(record.uri, chosen_handler(record)) for record in (before, after)]
     old, new = (Attached(uri, handler.filename, handler.wheel) for uri, handler in handlers if handler is not None)
     try:
-        return await views.verdicts.between(old, new)
+        return await views.verdict_between(old, new)
     except Unavailable:  # all readers are busy: the page is shown without it
         return None
 

@@ -31,10 +31,12 @@ from treaty_consensus.canonical import b64encode
 from treaty_consensus.codes import LogCode, RegistryCode
 from treaty_consensus.errors import NotFound, Unavailable
 from treaty_consensus.events import Subject
+from treaty_consensus.handler.compatibility import Compatibility
 from treaty_consensus.log.tiles import TILE_WIDTH, parse_path, truncated, width_at
 
 from ..admission.fair_queue import FairQueue
 from ..cache_control import IMMUTABLE, REVALIDATE, SHARED
+from ..catalogue.predecessors import Attached
 from ..catalogue.queries import Catalogue
 from ..catalogue.resources import Bundle, Record
 from ..catalogue.retrieval import Query, Retrieval
@@ -109,7 +111,7 @@ class Views:
         self.elections = ElectionQueries(registry, self.standings)
         self.voting = VotingQueries(registry, self.elections)
         self.feeds = Feeds(registry)
-        self.verdicts = Verdicts(self)
+        self._verdicts = Verdicts(registry)
         self.memory = memory or ResponseCache()
         self._queue = FairQueue(time.monotonic, width=_WIDTH, waiting=_WAITING, code=RegistryCode.BUSY)
         self.searches = FairQueue(time.monotonic, width=_SEARCHES, waiting=_SEARCHES_WAITING, code=RegistryCode.BUSY)
@@ -199,7 +201,7 @@ class Views:
         if form == "json":  # without a task of its own, because `Catalogue.record` shares queries already
             parsed = msgspec.json.decode(record.json, type=Record)
             try:
-                verdict = await self.verdicts.of(parsed)
+                verdict = await self.verdict(parsed)
             except Unavailable:  # all readers are busy: a record is served all the same, and not kept
                 return Representation(record.json, JSON, VARY, cache_control=SHARED)
             body = msgspec.json.encode(msgspec.structs.replace(parsed, compatibility=verdict)) if verdict else record.json
@@ -212,6 +214,21 @@ class Views:
             return Representation(data, MARKDOWN, VARY, cache_control=IMMUTABLE, tag=record.document), ()
 
         return await self.made(f"{path}.md", document)
+
+    async def verdict(self, record: Record) -> Compatibility | None:
+        """Return the verdict on a version and the one before it. None where one of them has no handler that can be read. Raises
+        `Unavailable`."""
+        pair = await self._verdicts.pair(record)
+        return None if pair is None else await self.verdict_between(*pair)
+
+    async def verdict_between(self, old: Attached, new: Attached) -> Compatibility | None:
+        """Return the verdict on two handlers, or None if one cannot be read. Raises `Unavailable`."""
+
+        async def view() -> Made:
+            return Representation(msgspec.msgpack.encode(await self._verdicts.read(old, new)), OCTETS), ()
+
+        answer = await self.made(f"compatibility {old.wheel} {new.wheel} {old.filename} {new.filename}", view)
+        return msgspec.msgpack.decode(answer.body, type=Compatibility | None)
 
     async def bundle(self, path: str, since: int | None) -> Representation:
         """Return the bundle of the version at `path`. Raises as `bundles.protocol_plan`."""
